@@ -1,0 +1,3 @@
+module github.com/shoal-dev/shoal/api
+
+go 1.26.0

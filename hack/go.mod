@@ -1,0 +1,11 @@
+// Everything that builds and runs the development clusters and images. Outside go.work, so that none of it moves the
+// versions the product is built and tested with.
+module github.com/shoal-dev/shoal/hack
+
+go 1.26.0
+
+require (
+	github.com/google/go-containerregistry v0.22.1 // indirect
+	go.yaml.in/yaml/v2 v2.4.2 // indirect
+	sigs.k8s.io/yaml v1.6.0 // indirect
+)

@@ -3,6 +3,8 @@ module github.com/shoal-dev/shoal/proto
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
+	connectrpc.com/connect/v2 v2.0.2 // indirect
+	github.com/google/go-cmp v0.7.0
+	google.golang.org/protobuf v1.36.11 // indirect
+	pgregory.net/rapid v1.3.0
 )

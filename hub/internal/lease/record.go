@@ -1,0 +1,146 @@
+package lease
+
+import "time"
+
+// Record is a durable fact. The engine changes state by records only: Step
+// decides what is true from now on, and Apply makes it so, in a live engine
+// and in a replay alike. Records are absolute (they say until when, not how
+// much longer) and in the order of their times.
+//
+// Each is a pointer to one of the structs of this file. They are not changed
+// once they are in an Output.
+type Record interface {
+	// When is the engine's time of the record.
+	When() time.Time
+}
+
+// FleetSet records a fleet and its policy, defaults filled in.
+type FleetSet struct {
+	At    time.Time
+	Fleet Fleet
+}
+
+// FleetRemoved records that a fleet is gone.
+type FleetRemoved struct {
+	At time.Time
+	ID FleetID
+}
+
+// ProxySet records what a grant needs to know of a proxy.
+type ProxySet struct {
+	At    time.Time
+	Proxy Proxy
+}
+
+// ProxyRemoved records that a proxy is gone, and with it its leases.
+type ProxyRemoved struct {
+	At  time.Time
+	UID ProxyUID
+}
+
+// MemberSeen records what is known of a member, at most twice per freshness
+// window unless Suspect changes.
+type MemberSeen struct {
+	At      time.Time
+	ID      MemberID
+	Suspect bool
+	Seen    time.Time
+}
+
+// LeasesGranted records one Acquire. All its leases are one record, because
+// all or none are granted.
+type LeasesGranted struct {
+	At        time.Time
+	Principal Principal
+	Fleet     FleetID
+	Target    Target
+	Network   Network
+	Exclusive bool
+	TTL       time.Duration
+	Expires   time.Time
+	// LifetimeEnd is the latest that renewals can reach.
+	LifetimeEnd time.Time
+	Leases      []GrantedLease
+	// RequestID and Fingerprint of the command remember it, if it had an id.
+	RequestID   RequestID
+	Fingerprint [32]byte
+	// SessionKey binds the session to the first lease's proxy.
+	SessionKey   string
+	SessionUntil time.Time
+}
+
+// GrantedLease is one lease of a LeasesGranted.
+type GrantedLease struct {
+	ID    LeaseID
+	Token FencingToken
+	Proxy ProxyUID
+	// Slots are what it takes: one, or all if it is exclusive.
+	Slots int
+}
+
+// LeaseRenewed records a renewal.
+type LeaseRenewed struct {
+	At      time.Time
+	ID      LeaseID
+	Expires time.Time
+}
+
+// LeaseFinished records that a lease was released or expired. Its slots
+// are free from HeldUntil on.
+type LeaseFinished struct {
+	At        time.Time
+	ID        LeaseID
+	State     State
+	HeldUntil time.Time
+}
+
+// ExitCooled records a ban or a rate limit: the exit rests for the target key
+// until then.
+type ExitCooled struct {
+	At     time.Time
+	Exit   Exit
+	Target string
+	Until  time.Time
+	// Strikes counts bans in a row, and Rest is the length of the last
+	// cooldown: after Until, each Rest without a ban forgives one strike.
+	Strikes int
+	Rest    time.Duration
+}
+
+// TargetPaused records that grants of a fleet for a target key pause.
+type TargetPaused struct {
+	At     time.Time
+	Fleet  FleetID
+	Target string
+	Until  time.Time
+}
+
+// When implements [Record].
+func (r *FleetSet) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *FleetRemoved) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *ProxySet) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *ProxyRemoved) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *MemberSeen) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *LeasesGranted) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *LeaseRenewed) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *LeaseFinished) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *ExitCooled) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *TargetPaused) When() time.Time { return r.At }

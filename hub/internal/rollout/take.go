@@ -1,0 +1,187 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// rank is the order in which proxies go.
+type rank int
+
+const (
+	rankFailed rank = iota
+	rankPending
+	rankNotReady
+	rankIdle
+	rankLeased
+	ranks
+)
+
+func rankOf(p Proxy) rank {
+	switch {
+	case p.Failed:
+		return rankFailed
+	case p.Leased > 0:
+		return rankLeased
+	case !available(p):
+		return rankNotReady
+	}
+	return rankIdle
+}
+
+// compareVictims orders the proxies of one rank: outdated ones first, then the
+// cheapest to lose.
+func (s *state) compareVictims(a, b Proxy) int {
+	return cmp.Or(
+		falseFirst(a.Revision == s.in.Current, b.Revision == s.in.Current),
+		falseFirst(a.Leased > 0, b.Leased > 0),
+		falseFirst(available(a), available(b)),
+		cmp.Compare(a.Leased, b.Leased),
+		cmp.Compare(b.Burned, a.Burned),
+		a.CreatedAt.Compare(b.CreatedAt),
+		cmp.Compare(a.UID, b.UID),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// take puts on drain lists what has to go and may.
+func (s *state) take() {
+	for r := range ranks {
+		if r == rankPending {
+			s.callOff()
+			continue
+		}
+		s.takeRank(r)
+	}
+	for _, m := range s.members {
+		for _, c := range m.cells {
+			s.held += s.surplus(m, c)
+		}
+	}
+}
+
+// surplus is how many proxies of the cell have to go.
+func (s *state) surplus(m *share, c *cell) int {
+	if c == m.current {
+		return max(c.alive-m.desired, 0)
+	}
+	return c.alive
+}
+
+// callOff takes back orders that no member has reported anything for yet. Those
+// of the current revision serve nobody; those of others are worth as much as a
+// proxy that is not ready.
+func (s *state) callOff() {
+	for _, m := range s.members {
+		for _, c := range m.cells {
+			for n := min(c.pending(), s.surplus(m, c)); n > 0; n-- {
+				if c != m.current && !s.mayTake(c, m, false) {
+					break
+				}
+				s.remove(c, m, false)
+			}
+		}
+	}
+}
+
+// takeRank takes proxies of one rank, each time from the member that is
+// furthest above its share.
+func (s *state) takeRank(r rank) {
+	lists := make([][]Proxy, len(s.members))
+	for i, m := range s.members {
+		for _, c := range m.cells {
+			if s.surplus(m, c) == 0 {
+				continue
+			}
+			for _, p := range c.observed {
+				if _, gone := c.draining[p.Name]; !gone && rankOf(p) == r {
+					lists[i] = append(lists[i], p)
+				}
+			}
+		}
+		slices.SortFunc(lists[i], s.compareVictims)
+	}
+	for {
+		best := -1
+		for i, m := range s.members {
+			lists[i] = s.skip(m, lists[i])
+			if len(lists[i]) == 0 {
+				continue
+			}
+			if best < 0 || m.alive-m.desired > s.members[best].alive-s.members[best].desired {
+				best = i
+			}
+		}
+		if best < 0 {
+			return
+		}
+		m, p := s.members[best], lists[best][0]
+		lists[best] = lists[best][1:]
+		c := s.cells[Key{p.Member, p.Revision}]
+		if p.Failed || s.mayTake(c, m, available(p)) {
+			s.drain(c, m, p)
+		}
+	}
+}
+
+// skip drops candidates whose cell has nothing left to give.
+func (s *state) skip(m *share, list []Proxy) []Proxy {
+	for len(list) > 0 && s.surplus(m, s.cells[Key{list[0].Member, list[0].Revision}]) == 0 {
+		list = list[1:]
+	}
+	return list
+}
+
+// mayTake reports whether the floor allows one proxy of the cell to go.
+//
+// A proxy that is available goes while enough others are. One that is not
+// matters only as what might yet become available. Of an old revision it goes
+// while those that stay could make up the floor without counting on the new
+// revision's untried ones; of the current revision, where what stays is as good
+// as what goes, while there are enough of any kind.
+func (s *state) mayTake(c *cell, m *share, isAvailable bool) bool {
+	switch {
+	case isAvailable:
+		return s.available-1 >= s.floor
+	case c == m.current:
+		return s.alive-1 >= s.floor
+	}
+	return s.alive-s.waiting-1 >= s.floor
+}
+
+func (s *state) drain(c *cell, m *share, p Proxy) {
+	v := Victim{Proxy: p, Cause: Outdated, Deadline: s.in.Now}
+	if c == m.current {
+		v.Cause = ScaledDown
+	}
+	if p.Leased > 0 {
+		v.Deadline = s.in.Now.Add(max(s.in.DrainTimeout, time.Duration(0)))
+	}
+	s.victims = append(s.victims, v)
+	c.draining[p.Name] = v.Deadline
+	s.remove(c, m, available(p))
+}
+
+// remove takes one proxy, or one order, out of all sums.
+func (s *state) remove(c *cell, m *share, isAvailable bool) {
+	c.alive--
+	m.alive--
+	s.alive--
+	if isAvailable {
+		c.fresh--
+		s.available--
+	} else if c == m.current {
+		s.waiting--
+	}
+}

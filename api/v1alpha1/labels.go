@@ -1,0 +1,47 @@
+package v1alpha1
+
+// Labels and annotations of Shoal. A label whose value is a name of the hub stays on the hub: a member sees UIDs only.
+const (
+	// LabelFleet names the ProxyFleet that a ProxyPlacement belongs to.
+	LabelFleet = "shoal.dev/fleet"
+	// LabelMember names the MemberCluster that a ProxyPlacement is for.
+	LabelMember = "shoal.dev/member"
+	// LabelRevision is the revision of a fleet's template, as in ProxyPlacementSpec.Revision.
+	LabelRevision = "shoal.dev/revision"
+	// LabelFleetUID is the UID of the ProxyFleet, on the member's objects.
+	LabelFleetUID = "shoal.dev/fleet-uid"
+	// LabelPlacementUID is the UID of the ProxyPlacement, on the member's objects.
+	LabelPlacementUID = "shoal.dev/placement-uid"
+	// LabelProxySet names the ProxySet that owns a Proxy.
+	LabelProxySet = "shoal.dev/proxy-set"
+	// LabelProxyUID is the UID of the Proxy, on everything a provider made for it.
+	LabelProxyUID = "shoal.dev/proxy-uid"
+	// LabelHubUID is the UID of the hub, on everything a provider made at its wish.
+	LabelHubUID = "shoal.dev/hub-uid"
+	// LabelMemberUID is the UID of the member, on everything a provider made in it.
+	LabelMemberUID = "shoal.dev/member-uid"
+	// LabelManagedBy is Kubernetes' own label; its value on our objects is ManagedBy.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// LabelComponent says which kind of Secret or ConfigMap of ours an object is (ComponentAPIToken and its kin).
+	LabelComponent = "shoal.dev/component"
+
+	// AnnotationSpecHash is the hash of the spec an instance was made from; another hash means another instance.
+	AnnotationSpecHash = "shoal.dev/spec-hash"
+
+	// ManagedBy is the value of LabelManagedBy on objects an agent made.
+	ManagedBy = "shoal-agent"
+
+	// ComponentAPIToken marks a Secret that holds the hash of a crawler's API token.
+	ComponentAPIToken = "api-token"
+	// ComponentJoinToken marks a Secret that holds the hash of a member's join token.
+	ComponentJoinToken = "join-token"
+	// ComponentIdentity marks the Secret that holds the hub's UID and keys.
+	ComponentIdentity = "identity"
+
+	// FinalizerFleet holds a ProxyFleet until its placements are gone.
+	FinalizerFleet = "shoal.dev/fleet"
+	// FinalizerPlacement holds a ProxyPlacement until its member has confirmed that nothing of it is left.
+	FinalizerPlacement = "shoal.dev/placement"
+	// FinalizerProxy holds a Proxy until its instance is gone. It is set before the first call to a provider.
+	FinalizerProxy = "shoal.dev/instance"
+)

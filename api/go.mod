@@ -1,6 +1,6 @@
 module github.com/shoal-dev/shoal/api
 
-go 1.26.0
+go 1.26.3
 
 require k8s.io/apimachinery v0.36.0
 

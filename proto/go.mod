@@ -1,6 +1,6 @@
 module github.com/shoal-dev/shoal/proto
 
-go 1.26.0
+go 1.26.3
 
 require (
 	connectrpc.com/connect/v2 v2.0.2 // indirect

@@ -63,6 +63,9 @@ func newCount(s Snapshot) *count {
 			c.seat(r, dealt, fair)
 		}
 	}
+	if c.dealt.equalDomains() {
+		c.dealt.maxSkew = 0
+	}
 	for _, d := range c.fair.domains {
 		c.weights += d.weight
 	}
@@ -102,25 +105,30 @@ func (c *count) seat(r *row, dealt, fair func(*row) *domain) {
 		tie:    c.tie(string(r.UID)),
 		name:   string(r.UID) + "\x00" + string(r.ID),
 	}
-	limit, why := int64(math.MaxInt32), ""
-	if r.Max != nil && int64(*r.Max) < limit {
-		limit, why = int64(max(*r.Max, 0)), fmt.Sprintf("max %d", max(*r.Max, 0))
+	growth, why := int64(math.MaxInt32), ""
+	if r.Max != nil && int64(*r.Max) < growth {
+		growth, why = int64(max(*r.Max, 0)), fmt.Sprintf("max %d", max(*r.Max, 0))
 	}
-	if r.Capacity != nil {
-		if room := max(int64(*r.Capacity), own.have); room < limit {
+	limit := growth
+	if r.Capacity != nil && int64(*r.Capacity) < growth {
+		growth = int64(max(*r.Capacity, 0))
+		// Capacity stops growth and evicts nobody.
+		if room := max(growth, own.have); room < limit {
 			limit, why = room, r.CapacityReason
 			if why == "" {
-				why = fmt.Sprintf("capacity %d", *r.Capacity)
+				why = fmt.Sprintf("capacity %d", growth)
 			}
 		}
 	}
 	if r.still != "" {
+		growth = 0
 		if own.have <= limit {
 			limit, why = own.have, ""
 		}
 	}
 	r.cap = why
-	r.seat = &candidate{claim: own, limit: limit, floor: min(int64(max(r.Min, 0)), limit)}
+	minimum := int64(max(r.Min, 0))
+	r.seat = &candidate{claim: own, minimum: minimum, limit: limit, floor: min(minimum, limit), growth: growth}
 	c.join(&c.dealt, r.seat, dealt(r))
 
 	// A member that gets nothing because it is lost has no fair share that
@@ -129,7 +137,7 @@ func (c *count) seat(r *row, dealt, fair func(*row) *domain) {
 	if r.still != "" && limit == 0 {
 		share.weight = 0
 	}
-	r.share = &candidate{claim: share, limit: math.MaxInt64}
+	r.share = &candidate{claim: share, limit: math.MaxInt64, growth: math.MaxInt64}
 	c.join(&c.fair, r.share, fair(r))
 }
 
@@ -223,11 +231,11 @@ func (c *count) shortfall() (Shortfall, string) {
 	case len(c.rows) == 0:
 		return NoMembers, text + "there are no members; join one, or widen placement.memberSelector"
 	case part == 0:
-		return NoMembers, text + fmt.Sprintf("none of %s may take any", members(len(c.rows)))
+		return NoMembers, text + fmt.Sprintf("none of %s takes part, each for its own reason", members(len(c.rows)))
 	case live == 0:
 		return NoneLive, text + fmt.Sprintf("none of %s that take part may grow now", members(part))
 	}
-	return AllFull, text + fmt.Sprintf("%s that may grow reached what they may have; raise max or add members", members(live))
+	return AllFull, text + fmt.Sprintf("of %s that may grow, each reached its max, its capacity, or its min at weight 0; raise them or add members", members(live))
 }
 
 func members(n int) string {

@@ -44,9 +44,12 @@
 // own result changes nothing); and growing or shrinking by one from there
 // touches one member.
 //
-// The limit of this rule: it breaks ties and nothing more. When members come,
+// The limits of this rule: it breaks ties and nothing more. When members come,
 // go, or change weight, shares are made fair again, even where leaving the
-// proxies alone would have moved fewer. And house-monotone holds for a given
+// proxies alone would have moved fewer. House-monotone holds for a given
 // snapshot of who has what: two fleets of different size that grew up
-// differently may have broken the same tie in different ways.
+// differently may have broken the same tie in different ways. And under a
+// maxSkew between domains of unequal claim, ties go by UID alone: there the
+// order of dealing decides who waits for whom, and were it to depend on who has
+// what, a plan would not keep itself.
 package placement

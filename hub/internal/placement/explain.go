@@ -10,13 +10,16 @@ import (
 // the same method would give it were there no limits at all.
 func (c *count) why(r *row) string {
 	if r.excluded != "" {
-		if r.Have > 0 {
-			return fmt.Sprintf("%s; its %d leave", r.excluded, r.Have)
+		switch {
+		case r.Have > 1:
+			return fmt.Sprintf("%s; its %d proxies leave", r.excluded, r.Have)
+		case r.Have == 1:
+			return r.excluded + "; its proxy leaves"
 		}
 		return r.excluded
 	}
 	if r.still != "" && r.seat.limit == 0 {
-		return r.still + "; gets nothing new"
+		return r.still + ": gets nothing new"
 	}
 	var parts []string
 	if c.fleet.Strategy == Pack {
@@ -34,11 +37,11 @@ func (c *count) why(r *row) string {
 		case m > r.seat.limit:
 			parts = append(parts, fmt.Sprintf("its min %d is more than it may have", m))
 		case c.minsShort:
-			parts = append(parts, fmt.Sprintf("below its min %d: the minimums ask for more than the fleet has", m))
+			parts = append(parts, "the minimums ask for more than the fleet has")
 		}
 	}
 	if r.still != "" {
-		parts = append(parts, r.still+"; keeps its share, gets nothing new")
+		parts = append(parts, r.still+": gets nothing new")
 	}
 	return strings.Join(parts, "; ")
 }
@@ -113,7 +116,7 @@ func (r *row) limited() limit {
 		return still
 	case seats < share && r.seat.domain.parked:
 		return skewed
-	case seats > share && seats == r.seat.floor:
+	case seats > share && seats <= r.seat.floor:
 		return raised
 	}
 	return unlimited
@@ -129,6 +132,9 @@ func (c *count) limits(r *row) string {
 	case skewed:
 		return fmt.Sprintf(", held at %d by %s", r.seat.seats, c.skew())
 	case raised:
+		if r.seat.seats < r.seat.floor {
+			return fmt.Sprintf(", raised to %d towards its min %d", r.seat.seats, r.Min)
+		}
 		return fmt.Sprintf(", raised to its min %d", r.seat.seats)
 	case unlimited:
 	}
@@ -207,44 +213,46 @@ func list(names []string) string {
 func (d *dealing) tied(c *candidate) string {
 	dom := c.domain
 	if !dom.open.empty() {
-		if note := broken(&c.claim, &dom.open.top().claim); note != "" {
+		if note := d.broken(&c.claim, &dom.open.top().claim); note != "" {
 			return note
 		}
 	}
 	if dom.last != nil {
-		if note := broken(&dom.last.claim, &c.claim); note != "" {
+		if note := d.broken(&dom.last.claim, &c.claim); note != "" {
 			return note
 		}
 	}
 	// Within its domain it was clear; between domains it may have been close.
 	if d.strategy == Spread {
 		if dom.last == c && !d.open.empty() {
-			return broken(&dom.claim, &d.open.top().claim)
+			if note := d.broken(&dom.claim, &d.open.top().claim); note != "" {
+				return note
+			}
 		}
 		if d.last != nil && !dom.open.empty() && dom.open.top() == c {
-			return broken(&d.last.claim, &dom.claim)
+			return d.broken(&d.last.claim, &dom.claim)
 		}
 		return ""
 	}
 	if !d.open.empty() {
-		if note := broken(&c.claim, &d.open.top().open.top().claim); note != "" {
+		if note := d.broken(&c.claim, &d.open.top().open.top().claim); note != "" {
 			return note
 		}
 	}
 	if d.last != nil && d.last.last != nil {
-		return broken(&d.last.last.claim, &c.claim)
+		return d.broken(&d.last.last.claim, &c.claim)
 	}
 	return ""
 }
 
 // broken says how winner got its last seat before loser got its next, if their
 // claims to it were equal.
-func broken(winner, loser *claim) string {
+func (d *dealing) broken(winner, loser *claim) string {
 	if winner == loser || winner.seats == 0 ||
 		compareQuotients(winner.weight, winner.seats-1, loser.weight, loser.seats) != 0 {
 		return ""
 	}
-	if winner.heldLast() && !loser.holdsNext() {
+	if d.maxSkew <= 0 && winner.heldLast() && !loser.holdsNext() {
 		return ", tie to the holder"
 	}
 	return ", tie by UID"

@@ -97,16 +97,37 @@ func webster(a, b *claim) bool {
 	return byTie(a, b)
 }
 
-// packed says whether a is filled before b. It does not depend on seats, so the
-// order stays as it is while seats are dealt.
-func packed(a, b *claim) bool {
+// websterFixed is webster without regard to who has what.
+func websterFixed(a, b *claim) bool {
+	if c := compareNext(a, b); c != 0 {
+		return c < 0
+	}
+	return byTie(a, b)
+}
+
+// packed says whether a is filled before b: the heavier, then who is full, then
+// who has most beyond its minimum, then ties by UID. Full ones come before
+// fuller ones because their limit may be low: were they to wait for a larger
+// neighbour, the next plan would empty them into it. The order does not depend
+// on seats, so it stays as it is while seats are dealt.
+func packed(a, b *candidate) bool {
 	if a.weight != b.weight {
 		return a.weight > b.weight
 	}
-	if a.have != b.have {
-		return a.have > b.have
+	if fa, fb := a.have >= a.limit, b.have >= b.limit; fa != fb {
+		return fa
+	} else if !fa && a.beyond() != b.beyond() {
+		return a.beyond() > b.beyond()
 	}
-	return byTie(a, b)
+	return byTie(&a.claim, &b.claim)
+}
+
+// packedFixed is packed without regard to who has what.
+func packedFixed(a, b *candidate) bool {
+	if a.weight != b.weight {
+		return a.weight > b.weight
+	}
+	return byTie(&a.claim, &b.claim)
 }
 
 func byTie(a, b *claim) bool {

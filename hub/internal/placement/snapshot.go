@@ -22,8 +22,8 @@ const (
 	// maxSkew.
 	Weighted Strategy = "Weighted"
 	// Pack fills one member up before it begins the next: the heaviest first,
-	// then the one that has most, then ties by UID. Without maximums or known
-	// capacities everything lands on one member.
+	// then one that is full already, then the one that has most, then ties by
+	// UID. Without maximums or known capacities everything lands on one member.
 	Pack Strategy = "Pack"
 )
 

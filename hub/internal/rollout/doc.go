@@ -14,10 +14,10 @@
 // There is one [Placement] for each member and revision. Replicas is how many
 // proxies the member keeps that are not draining; Drain lists, by name, the
 // ones that must go and when. A member creates what is missing and removes a
-// draining proxy once its deadline has passed. It never chooses a victim:
-// scaling down by k is one write that lists k names in Drain and lowers
-// Replicas by k. Draining is one-way; a name leaves the list only when the
-// member no longer reports the proxy.
+// draining proxy once its deadline has passed. It uses no name again that is
+// still on the list. It never chooses a victim: scaling down by k is one write
+// that lists k names in Drain and lowers Replicas by k. Draining is one-way; a
+// name leaves the list only when the member no longer reports the proxy.
 //
 // # Rules
 //
@@ -62,5 +62,6 @@
 //
 // A creation that is called off (Replicas lowered before the member created the
 // proxy) may still arrive; it then counts as alive and is drained by a later
-// step.
+// step. A proxy of an old revision whose placement is gone is not looked at: the
+// member removes it with the placement.
 package rollout

@@ -25,6 +25,8 @@ type cell struct {
 	alive int
 	// fresh is how many of observed are available.
 	fresh int
+	// reserve is how many of what has to go must be others than the leased ones.
+	reserve int
 }
 
 // pending is how many proxies were ordered and not reported yet.
@@ -48,13 +50,14 @@ type state struct {
 	desired, alive, available int
 	// waiting is how many of the current revision's alive are not available.
 	waiting int
+	// missing is how many proxies of the current revision are yet to be ordered.
+	missing int
 	surge   int
 	floor   int
 	counts  Counts
 	victims []Victim
 	held    int
 	ordered int
-	short   int
 }
 
 func newState(in Input) *state {
@@ -64,7 +67,11 @@ func newState(in Input) *state {
 		c.before, c.written = p, true
 	}
 	for _, p := range in.Proxies {
-		c := s.cell(Key{p.Member, p.Revision})
+		key := Key{p.Member, p.Revision}
+		if s.cells[key] == nil && p.Revision != in.Current {
+			continue // its placement is gone: the member is about to remove it
+		}
+		c := s.cell(key)
 		c.reported++
 		c.observed = append(c.observed, p)
 	}
@@ -129,6 +136,9 @@ func (s *state) keepDraining() {
 			}
 		}
 		s.desired += m.desired
+		if m.current != nil {
+			s.missing += max(m.desired-m.current.alive, 0)
+		}
 	}
 	s.floor = max(s.desired-int(max(s.in.Budget.MaxUnavailable, 0)), 0)
 	s.surge = s.desired + int(max(s.in.Budget.MaxSurge, 0))
@@ -166,14 +176,7 @@ func available(p Proxy) bool { return p.Ready && !p.Failed && !p.Terminating }
 // order asks for the current revision's missing proxies, as far as the surge
 // allows, first where most are missing.
 func (s *state) order() {
-	room := s.surge - s.alive
-	var missing int
-	for _, m := range s.members {
-		if m.current != nil {
-			missing += max(m.desired-m.current.alive, 0)
-		}
-	}
-	for ; missing > 0 && room > 0; missing, room = missing-1, room-1 {
+	for ; s.missing > 0 && s.alive < s.surge; s.missing-- {
 		var to *share
 		for _, m := range s.members {
 			if m.current == nil || m.current.alive >= m.desired {
@@ -188,16 +191,15 @@ func (s *state) order() {
 		s.alive++
 		s.ordered++
 	}
-	s.short = missing
 }
 
 // plan writes the outcome down.
 func (s *state) plan() Plan {
 	p := Plan{
-		Drained: s.victims, Held: int32(s.held), Ordered: int32(s.ordered), Short: int32(s.short),
+		Drained: s.victims, Held: int32(s.held), Ordered: int32(s.ordered), Short: int32(s.missing),
 		Counts: s.counts,
 	}
-	done := s.held == 0 && s.short == 0 && s.ordered == 0
+	done := s.held == 0 && s.missing == 0 && s.ordered == 0
 	for _, key := range slices.SortedFunc(maps.Keys(s.cells), compareKeys) {
 		c := s.cells[key]
 		if c.frozen {

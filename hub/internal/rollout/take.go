@@ -101,7 +101,11 @@ func (s *state) takeRank(r rank) {
 	lists := make([][]Proxy, len(s.members))
 	for i, m := range s.members {
 		for _, c := range m.cells {
-			if s.surplus(m, c) == 0 {
+			if r == rankLeased && c == m.current {
+				// Those without a lease go first, even those that must wait.
+				c.reserve = c.unleased()
+			}
+			if s.spent(m, c) {
 				continue
 			}
 			for _, p := range c.observed {
@@ -129,15 +133,28 @@ func (s *state) takeRank(r rank) {
 		m, p := s.members[best], lists[best][0]
 		lists[best] = lists[best][1:]
 		c := s.cells[Key{p.Member, p.Revision}]
-		if p.Failed || s.mayTake(c, m, available(p)) {
+		switch {
+		case p.Failed || s.mayTake(c, m, available(p)):
 			s.drain(c, m, p)
+		case r == rankIdle:
+			return // the floor is reached for all of them alike
 		}
 	}
 }
 
+// unleased counts the proxies that could go before a leased one.
+func (c *cell) unleased() (n int) {
+	for _, p := range c.observed {
+		if _, gone := c.draining[p.Name]; !gone && p.Leased <= 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // skip drops candidates whose cell has nothing left to give.
 func (s *state) skip(m *share, list []Proxy) []Proxy {
-	for len(list) > 0 && s.surplus(m, s.cells[Key{list[0].Member, list[0].Revision}]) == 0 {
+	for len(list) > 0 && s.spent(m, s.cells[Key{list[0].Member, list[0].Revision}]) {
 		list = list[1:]
 	}
 	return list
@@ -158,6 +175,16 @@ func (s *state) mayTake(c *cell, m *share, isAvailable bool) bool {
 		return s.alive-1 >= s.floor
 	}
 	return s.alive-s.waiting-1 >= s.floor
+}
+
+// spent reports whether no more of the cell has to go. What is reserved for
+// others counts only while that keeps nobody waiting: a leased proxy that is not
+// ready may not stop the whole fleet from moving.
+func (s *state) spent(m *share, c *cell) bool {
+	if s.missing > 0 && s.alive >= s.surge {
+		return s.surplus(m, c) == 0
+	}
+	return s.surplus(m, c) <= c.reserve
 }
 
 func (s *state) drain(c *cell, m *share, p Proxy) {

@@ -23,44 +23,133 @@ type Options struct {
 	Guard Guard
 }
 
-// Guard bounds what bursts of bans can do. The counts are per target key and
-// within one Window; they are not durable.
-type Guard struct {
-	// Window is one minute by default.
-	Window time.Duration
-	// PerReporter is how many bans of one principal act upon the pool: 20 by
-	// default. Further ones are counted in [Reported].Guarded only.
-	PerReporter int
-	// Floor and Share trip the guard of a fleet's target: when more bans than
-	// Floor (10 by default) and than Share (0.5 by default) of the fleet's
-	// exits came, grants for the target pause for a Window.
-	Floor int
-	Share float64
-}
-
 // Engine decides who leases which proxy. It is not safe for concurrent use:
 // one goroutine owns it. It reads no clock and starts nothing: time comes in
 // with each call, and an earlier time than before counts as the same.
 type Engine struct {
-	opts Options
+	opts     Options
+	now      int64
+	sequence uint64
+	readOnly string // why nothing is granted, or ""
+
+	fleets   map[FleetID]*fleet
+	proxies  map[ProxyUID]*proxy
+	members  map[MemberID]*member
+	leases   map[LeaseID]*lease
+	exits    map[Exit]*exit
+	targets  map[string]*target
+	requests map[requestKey]*request
+	sessions map[sessionKey]*session
+	guard    guardCounts
+	timers   timerHeap
+	waiting  []timerItem // scratch of a replay
 }
 
-// New makes an engine that knows nothing yet.
-func New(opts Options) *Engine { return &Engine{opts: opts} }
+// Remembered is how long an ended lease can still be reported on, and its
+// request id is known.
+const Remembered = 10 * time.Minute
 
-// Step carries out one command at a time. The error, if any, is a *Refusal;
-// the Output's Records are to be persisted in either case.
+// idleRetry is the retryAfter of a refusal that only the fleet's own progress
+// can change: the engine cannot know when that will be.
+const idleRetry = 5 * time.Second
+
+// New makes an engine that knows nothing yet. It panics without
+// [Options].IDs: a hub that cannot name leases is a mistake in its wiring.
+func New(opts Options) *Engine {
+	if opts.IDs == nil {
+		panic("lease: Options.IDs is required")
+	}
+	if opts.Freshness <= 0 {
+		opts.Freshness = time.Minute
+	}
+	opts.Guard = opts.Guard.withDefaults()
+	return &Engine{
+		opts:     opts,
+		fleets:   map[FleetID]*fleet{},
+		proxies:  map[ProxyUID]*proxy{},
+		members:  map[MemberID]*member{},
+		leases:   map[LeaseID]*lease{},
+		exits:    map[Exit]*exit{},
+		targets:  map[string]*target{},
+		requests: map[requestKey]*request{},
+		sessions: map[sessionKey]*session{},
+	}
+}
+
+// Step lets time pass until now and then carries out one command. The error,
+// if any, is a *[Refusal], and the command has changed nothing; the Output's
+// Records are to be persisted in either case, because time may have.
 func (e *Engine) Step(now time.Time, cmd Command) (Output, error) {
-	return Output{}, invalid("command", "not yet")
+	var out Output
+	e.advance(nanos(now), &out)
+	result, refusal := e.dispatch(cmd, &out)
+	if refusal != nil {
+		return out, refusal
+	}
+	out.Result = result
+	return out, nil
 }
 
-// Tick lets time pass.
-func (e *Engine) Tick(now time.Time) Output { return Output{} }
+func (e *Engine) dispatch(cmd Command, out *Output) (Result, *Refusal) {
+	switch cmd := cmd.(type) {
+	case Acquire:
+		return e.acquire(&cmd, out)
+	case Renew:
+		return e.renew(&cmd, out)
+	case Release:
+		return e.release(&cmd, out)
+	case Report:
+		return e.report(&cmd, out)
+	case Get:
+		return e.get(&cmd)
+	case List:
+		return e.list(&cmd)
+	case ReadStats:
+		return e.readStats(&cmd)
+	case ReadUse:
+		return e.readUse(&cmd)
+	case SetFleet:
+		return e.setFleet(&cmd, out)
+	case RemoveFleet:
+		return e.removeFleet(&cmd, out)
+	case UpsertProxy:
+		return e.upsertProxy(&cmd, out)
+	case RemoveProxy:
+		return e.removeProxy(&cmd, out)
+	case Drain:
+		return e.drain(&cmd, out)
+	case SetMember:
+		return e.setMember(&cmd, out)
+	case Touch:
+		return e.touch(&cmd, out)
+	case SetReadOnly:
+		return e.setReadOnly(&cmd)
+	default:
+		return nil, invalid("command", "the command is none that this engine knows")
+	}
+}
 
-// NextDeadline returns when the next Tick has something to do. False means
+// Tick lets time pass until now: leases expire, cooldowns end, slots that were
+// held back become free, silent members go stale.
+func (e *Engine) Tick(now time.Time) Output {
+	var out Output
+	e.advance(nanos(now), &out)
+	return out
+}
+
+// NextDeadline returns when time alone next changes something. False means
 // never, as things stand.
-func (e *Engine) NextDeadline() (time.Time, bool) { return time.Time{}, false }
+func (e *Engine) NextDeadline() (time.Time, bool) {
+	t, at := e.timers.first()
+	return moment(at), t != nil
+}
 
-// Apply rebuilds state from a record of the journal. Records are applied in
-// their order, before the first Step.
-func (e *Engine) Apply(rec Record) error { return nil }
+// Now is the engine's time: the latest it was ever told, by a call or by a
+// record.
+func (e *Engine) Now() time.Time { return moment(e.now) }
+
+// commit makes a fact durable and true.
+func (e *Engine) commit(rec Record, out *Output) {
+	out.Records = append(out.Records, rec)
+	e.apply(rec, out)
+}

@@ -101,6 +101,8 @@ type ExitCooled struct {
 	Exit   Exit
 	Target string
 	Until  time.Time
+	// Banned tells a ban from a rate limit.
+	Banned bool
 	// Strikes counts bans in a row, and Rest is the length of the last
 	// cooldown: after Until, each Rest without a ban forgives one strike.
 	Strikes int

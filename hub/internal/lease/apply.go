@@ -1,0 +1,279 @@
+package lease
+
+import "fmt"
+
+// Apply rebuilds state from one record of the journal. Records are applied in
+// the order in which they were appended, before the first Step. An engine
+// that was given all of them answers as the one that wrote them, but for what
+// is volatile: which members were silent, and the counts of the guards. An
+// error means that the journal is not one that this engine wrote.
+func (e *Engine) Apply(rec Record) error {
+	e.replayUntil(nanos(rec.When()))
+	switch rec := rec.(type) {
+	case *LeasesGranted:
+		for _, l := range rec.Leases {
+			if e.proxies[l.Proxy] == nil {
+				return fmt.Errorf("lease: the journal grants %s on proxy %s, which it does not know", l.ID, l.Proxy)
+			}
+		}
+	case *LeaseRenewed:
+		if e.leases[rec.ID] == nil {
+			return fmt.Errorf("lease: the journal renews %s, which it never granted", rec.ID)
+		}
+	case *LeaseFinished:
+		if e.leases[rec.ID] == nil {
+			return fmt.Errorf("lease: the journal ends %s, which it never granted", rec.ID)
+		}
+	}
+	var notices Output
+	e.apply(rec, &notices)
+	return nil
+}
+
+// Replay applies records in order and stops at the first that cannot be.
+func (e *Engine) Replay(records []Record) error {
+	for _, rec := range records {
+		if err := e.Apply(rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply makes a record true. It is the only place where durable state changes.
+func (e *Engine) apply(rec Record, out *Output) {
+	switch rec := rec.(type) {
+	case *LeasesGranted:
+		e.applyGranted(rec)
+	case *LeaseRenewed:
+		l := e.leases[rec.ID]
+		l.expires = nanos(rec.Expires)
+		l.fleet.ends.set(&l.timer, l.expires)
+		e.rearm(l.fleet)
+	case *LeaseFinished:
+		e.finish(e.leases[rec.ID], rec.State, nanos(rec.At), nanos(rec.HeldUntil))
+	case *ExitCooled:
+		e.applyCooled(rec)
+	case *TargetPaused:
+		e.fleetFor(rec.Fleet).paused[rec.Target] = nanos(rec.Until)
+	case *ProxySet:
+		e.applyProxy(rec, out)
+	case *ProxyRemoved:
+		e.applyProxyRemoved(rec, out)
+	case *MemberSeen:
+		m := e.memberFor(rec.ID)
+		m.suspect = rec.Suspect
+		m.journaled = max(m.journaled, nanos(rec.Seen))
+		e.hear(m, nanos(rec.Seen))
+		e.presence(m)
+	case *FleetSet:
+		e.applyFleet(rec)
+	case *FleetRemoved:
+		f := e.fleetFor(rec.ID)
+		f.exists = false
+		f.resize()
+		e.dropFleet(f)
+	}
+}
+
+func (e *Engine) applyGranted(r *LeasesGranted) {
+	f := e.fleetFor(r.Fleet)
+	at := nanos(r.At)
+	var req *request
+	if r.RequestID != "" {
+		key := requestKey{principal: r.Principal, fleet: r.Fleet, id: r.RequestID}
+		req = &request{key: key, fingerprint: r.Fingerprint, remembered: len(r.Leases)}
+		e.requests[key] = req
+	}
+	for i := range r.Leases {
+		granted := &r.Leases[i]
+		p := e.proxies[granted.Proxy]
+		l := &lease{
+			id: granted.ID, token: granted.Token, principal: r.Principal, fleet: f, proxy: p, target: r.Target,
+			session: r.SessionKey, network: r.Network, exclusive: r.Exclusive, slots: granted.Slots,
+			ttl: r.TTL, granted: at, expires: nanos(r.Expires), lifetimeEnd: nanos(r.LifetimeEnd),
+			change: p.change, request: req,
+		}
+		l.timer = timer{owner: l, kind: timerExpiry, rank: granted.Token.Sequence}
+		e.sequence = max(e.sequence, granted.Token.Sequence)
+		e.leases[l.id] = l
+		p.leases = append(p.leases, l)
+		p.lastUsed = at
+		f.leased++
+		f.taken += l.slots
+		f.holders[l.principal]++
+		f.ends.set(&l.timer, l.expires)
+		f.occupy(p, l.slots, l.exclusive)
+		if req != nil {
+			req.leases = append(req.leases, l)
+		}
+	}
+	e.rearm(f)
+	if r.SessionKey != "" {
+		key := sessionKey{principal: r.Principal, fleet: r.Fleet, key: r.SessionKey}
+		s := e.sessions[key]
+		if s == nil {
+			s = &session{key: key}
+			s.timer = timer{owner: s, kind: timerSession}
+			e.sessions[key] = s
+		}
+		s.proxy, s.until = r.Leases[0].Proxy, nanos(r.SessionUntil)
+		e.timers.set(&s.timer, s.until)
+	}
+}
+
+func (e *Engine) applyFleet(r *FleetSet) {
+	f := e.fleetFor(r.Fleet.ID)
+	f.exists = true
+	f.policy = r.Fleet.Policy
+	f.created = nanos(r.Fleet.Created)
+	started := nanos(e.opts.StartedAt)
+	if !e.opts.HistoryComplete && started != 0 && f.created <= started {
+		f.graceUntil = max(f.graceUntil, started+int64(f.policy.MaxTTL))
+	}
+	f.resize()
+}
+
+func (e *Engine) applyProxy(r *ProxySet, out *Output) {
+	p := e.proxies[r.Proxy.UID]
+	if p == nil {
+		e.applyNewProxy(r)
+		return
+	}
+	f, was := p.fleet, p.known
+	for _, v := range f.views {
+		v.forget(p)
+	}
+	p.known = r.Proxy
+	e.setExits(p)
+	p.class = p.classify()
+	f.requeue(p)
+	for _, v := range f.views {
+		v.learn(p)
+	}
+	e.hear(p.member, nanos(r.Proxy.LastSeen))
+	p.member.journaled = max(p.member.journaled, nanos(r.Proxy.LastSeen))
+	f.countReady(was, -1)
+	f.countReady(p.known, 1)
+	for _, l := range p.leases {
+		if p.known.Draining && !(was.Draining && was.DrainDeadline.Equal(p.known.DrainDeadline)) {
+			out.Notices = append(out.Notices, LeaseDraining{Of: l.subject(), Deadline: p.known.DrainDeadline})
+		}
+		if l.change != p.change {
+			out.Notices = append(out.Notices, LeaseExitsChanged{Of: l.subject(), Exits: p.list})
+		}
+	}
+}
+
+func (e *Engine) applyNewProxy(r *ProxySet) {
+	f, m := e.fleetFor(r.Proxy.Fleet), e.memberFor(r.Proxy.Member)
+	p := &proxy{known: r.Proxy, fleet: f, member: m, queued: notQueued}
+	e.proxies[p.known.UID] = p
+	e.hear(m, nanos(r.Proxy.LastSeen))
+	m.journaled = max(m.journaled, nanos(r.Proxy.LastSeen))
+	f.add(p)
+	m.add(p)
+	e.setExits(p)
+	p.class = p.classify()
+	f.requeue(p)
+	for _, v := range f.views {
+		v.learn(p)
+	}
+	f.countReady(p.known, 1)
+}
+
+// setExits follows changed exits.
+func (e *Engine) setExits(p *proxy) {
+	list := exitsOf(p.known.Exits)
+	if sameExits(list, p.list) {
+		return
+	}
+	was := p.exits
+	p.exits = make([]*exit, 0, len(list))
+	for _, known := range list {
+		x := e.exitFor(known)
+		p.exits = append(p.exits, x)
+		if _, has := x.proxies[p]; !has {
+			e.attach(p, x)
+		}
+	}
+	if p.list != nil {
+		p.change++
+	}
+	p.list = list
+	for _, x := range was {
+		if !hasExit(p.exits, x) {
+			e.detach(p, x)
+		}
+	}
+}
+
+func (e *Engine) applyProxyRemoved(r *ProxyRemoved, out *Output) {
+	p := e.proxies[r.UID]
+	if p == nil {
+		return
+	}
+	f, at := p.fleet, nanos(r.At)
+	for len(p.leases) > 0 {
+		l := p.leases[0]
+		e.finish(l, StateRemoved, at, at)
+		out.Notices = append(out.Notices, LeaseEnded{Of: l.subject(), State: StateRemoved, At: r.At})
+	}
+	if p.queued != notQueued {
+		f.queues[p.queued].leave(p)
+		p.queued = notQueued
+	}
+	for _, v := range f.views {
+		v.forget(p)
+	}
+	p.class = down // a hold that ends later must not queue it again
+	f.countReady(p.known, -1)
+	f.remove(p)
+	p.member.remove(p)
+	for _, x := range p.exits {
+		e.detach(p, x)
+	}
+	delete(e.proxies, r.UID)
+	if len(p.member.proxies) == 0 && !p.member.suspect {
+		e.timers.remove(&p.member.timer)
+		delete(e.members, p.member.id)
+	}
+	e.dropFleet(f)
+}
+
+// countReady counts a proxy's description among the fleet's ready and
+// draining ones.
+func (f *fleet) countReady(p Proxy, by int) {
+	switch {
+	case p.Draining:
+		f.draining += by
+	case p.Ready:
+		f.ready += by
+	}
+}
+
+func hasExit(exits []*exit, x *exit) bool {
+	for _, other := range exits {
+		if other == x {
+			return true
+		}
+	}
+	return false
+}
+
+// sameExits compares exits without regard to their order.
+func sameExits(a, b []Exit) bool {
+	if len(a) != len(b) {
+		return false
+	}
+next:
+	for _, x := range a {
+		for _, y := range b {
+			if x == y {
+				continue next
+			}
+		}
+		return false
+	}
+	return true
+}

@@ -1,0 +1,100 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+)
+
+// list pages through the proxies of a fleet.
+func (e *Engine) list(cmd *List) (Result, *Refusal) {
+	f := e.fleets[cmd.Fleet]
+	if f == nil || !f.exists {
+		return nil, unknownFleet(cmd.Fleet)
+	}
+	size := cmd.PageSize
+	switch {
+	case size < 0 || size > MaxPageSize:
+		return nil, invalid("page_size", fmt.Sprintf("page_size is %d; leave it out for %d, or write 1 to %d", size, DefaultPageSize, MaxPageSize))
+	case size == 0:
+		size = DefaultPageSize
+	case len(cmd.Selector.Labels) > MaxLabels:
+		return nil, invalid("labels", fmt.Sprintf("the selector has %d labels; write at most %d", len(cmd.Selector.Labels), MaxLabels))
+	}
+	all := f.byUID()
+	from, found := slices.BinarySearchFunc(all, cmd.After, func(p *proxy, after ProxyUID) int {
+		switch {
+		case p.known.UID < after:
+			return -1
+		case p.known.UID > after:
+			return 1
+		default:
+			return 0
+		}
+	})
+	if found {
+		from++
+	}
+	var page Page
+	anything := cmd.Selector.IsZero() && cmd.Network == ""
+	for _, p := range all[from:] {
+		if !anything && !cmd.Selector.matches(&p.known, cmd.Network) {
+			continue
+		}
+		if len(page.Proxies) == size {
+			page.Next = page.Proxies[size-1].Proxy.UID
+			break
+		}
+		page.Proxies = append(page.Proxies, e.listed(p, cmd.Target))
+	}
+	return page, nil
+}
+
+func (e *Engine) listed(p *proxy, wanted Target) Listed {
+	listed := Listed{
+		Proxy: p.known, Exits: p.list, Leases: len(p.leases), Slots: p.load,
+		SlotsTotal: p.fleet.slots(), Usable: p.class == usable,
+	}
+	listed.Proxy.LastSeen = moment(max(nanos(p.known.LastSeen), p.member.seen))
+	if until := e.targets[wanted.key].coolUntil(p); until != 0 {
+		listed.CoolingFor = e.left(until)
+	}
+	return listed
+}
+
+// readStats counts what a fleet has.
+func (e *Engine) readStats(cmd *ReadStats) (Result, *Refusal) {
+	f := e.fleets[cmd.Fleet]
+	if f == nil {
+		return nil, unknownFleet(cmd.Fleet)
+	}
+	stats := Stats{
+		Proxies: f.count, Ready: f.ready, Usable: f.plain().classes[usable], Draining: f.draining,
+		Leases: f.leased, SlotsTaken: f.taken, SlotsHeld: f.held, SlotsTotal: f.ready * f.slots(),
+		Exits: f.exits, CoolingExits: f.cooling,
+	}
+	if f.graceUntil > e.now {
+		stats.GraceUntil = moment(f.graceUntil)
+	}
+	return stats, nil
+}
+
+// readUse tells how each proxy of a fleet is used.
+func (e *Engine) readUse(cmd *ReadUse) (Result, *Refusal) {
+	f := e.fleets[cmd.Fleet]
+	if f == nil {
+		return nil, unknownFleet(cmd.Fleet)
+	}
+	all := f.byUID()
+	uses := make([]Use, 0, len(all))
+	for _, p := range all {
+		use := Use{
+			UID: p.known.UID, Member: p.known.Member, Leases: len(p.leases), LastExpiry: moment(p.lastExpiry()),
+			LastUsed: moment(p.lastUsed), Draining: p.known.Draining,
+		}
+		for _, x := range p.exits {
+			use.CoolingTargets = max(use.CoolingTargets, x.active)
+		}
+		uses = append(uses, use)
+	}
+	return UseList{Proxies: uses}, nil
+}

@@ -1,0 +1,140 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+)
+
+// MaxObservations bounds the observations of one Report.
+const MaxObservations = 100
+
+// report acts on what a holder saw.
+func (e *Engine) report(cmd *Report, out *Output) (Result, *Refusal) {
+	l, refusal := e.heldBy(cmd.Principal, cmd.ID)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if n := len(cmd.Observations); n == 0 || n > MaxObservations {
+		return nil, invalid("outcomes", fmt.Sprintf("the report has %d outcomes; write 1 to %d", n, MaxObservations))
+	}
+	for i := range cmd.Observations {
+		if refusal := l.checkObservation(&cmd.Observations[i]); refusal != nil {
+			return nil, refusal
+		}
+	}
+	var result Reported
+	for i := range cmd.Observations {
+		e.observe(l, &cmd.Observations[i], &result, out)
+	}
+	e.answer(l, &result.Lease)
+	return result, nil
+}
+
+// checkObservation refuses what cannot be acted on.
+func (l *lease) checkObservation(o *Observation) *Refusal {
+	switch {
+	case o.Outcome == outcomeUnset || int(o.Outcome) >= len(outcomeNames):
+		return invalid("outcome", "outcome is not known; write ok, blocked, captcha, rate_limited, target_error, proxy_error or timeout")
+	case o.Target.IsZero() && l.target.IsZero():
+		return invalid("target", fmt.Sprintf("target is empty and lease %s has none; write the host that the outcome is about", l.id))
+	case o.Pages < 0:
+		return invalid("pages", fmt.Sprintf("pages is %d; write 0 or more", o.Pages))
+	case o.Pages > 0 && o.Outcome != OK:
+		return invalid("pages", fmt.Sprintf("pages is %d with outcome %s; pages come with ok only", o.Pages, o.Outcome))
+	case o.RetryAfter < 0:
+		return invalid("retry_after", fmt.Sprintf("retry_after is %s; write 0s or more", o.RetryAfter))
+	case o.RetryAfter > 0 && o.Outcome != RateLimited:
+		return invalid("retry_after", fmt.Sprintf("retry_after is %s with outcome %s; it comes with rate_limited only", o.RetryAfter, o.Outcome))
+	}
+	return nil
+}
+
+// observe acts on one outcome.
+func (e *Engine) observe(l *lease, o *Observation, result *Reported, out *Output) {
+	key := o.Target.key
+	if key == "" {
+		key = l.target.key
+	}
+	switch o.Outcome {
+	case Blocked, Captcha:
+		e.ban(l, key, result, out)
+	case RateLimited:
+		e.rateLimit(l, key, o.RetryAfter, out)
+	case OK, TargetError, ProxyError, Timeout, outcomeUnset:
+		// An ok never lifts a ban. Errors of targets say nothing about exits,
+		// and whether a proxy works is for its agent's probes to judge.
+	}
+	if until := e.targets[key].coolUntil(l.proxy); until > e.now {
+		result.CoolingFor = max(result.CoolingFor, e.left(until))
+	}
+}
+
+// ban rests all exits of a proxy for a target: they are one to it. Bans that
+// come while an exit rests because of a ban are the same ban, seen by another
+// fetch: they begin its rest anew but do not lengthen the next one.
+func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
+	if len(l.proxy.exits) == 0 {
+		return
+	}
+	fresh := false
+	for _, x := range l.proxy.exits {
+		c := e.cooldownOf(x, key)
+		fresh = fresh || c == nil || !c.active || !c.banned
+	}
+	if fresh && e.guarded(l, key) {
+		result.Guarded++
+		return
+	}
+	policy := l.fleet.policy.Cooldown
+	for _, x := range l.proxy.exits {
+		c := e.cooldownOf(x, key)
+		strikes := c.strikesAt(e.now)
+		if c == nil || !c.active || !c.banned || strikes == 0 {
+			strikes++
+		}
+		rest := policy.rest(strikes)
+		until := e.now + int64(rest)
+		if c != nil && c.active {
+			until = max(until, c.until)
+		}
+		e.commit(&ExitCooled{
+			At: moment(e.now), Exit: x.exit, Target: key, Until: moment(until),
+			Banned: true, Strikes: strikes, Rest: rest,
+		}, out)
+	}
+	if fresh {
+		e.countBan(l, key, out)
+	}
+}
+
+// rateLimit rests all exits of a proxy for as long as the target asked, within
+// the policy's bounds, or for the first rest of a ban. It is no strike, and
+// never shortens a rest.
+func (e *Engine) rateLimit(l *lease, key string, asked time.Duration, out *Output) {
+	policy := l.fleet.policy.Cooldown
+	if asked <= 0 {
+		asked = policy.Base
+	}
+	until := e.now + int64(max(time.Second, min(asked, policy.Max)))
+	for _, x := range l.proxy.exits {
+		c := e.cooldownOf(x, key)
+		rec := &ExitCooled{At: moment(e.now), Exit: x.exit, Target: key, Until: moment(until)}
+		if c != nil {
+			if c.active && c.until >= until {
+				continue
+			}
+			rec.Banned = c.active && c.banned
+			rec.Strikes, rec.Rest = c.strikesAt(e.now), c.rest
+		}
+		e.commit(rec, out)
+	}
+}
+
+// cooldownOf returns what is known of an exit for a target key, or nil.
+func (e *Engine) cooldownOf(x *exit, key string) *cooldown {
+	t := e.targets[key]
+	if t == nil {
+		return nil
+	}
+	return t.cooldowns[x]
+}

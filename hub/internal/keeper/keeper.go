@@ -1,0 +1,244 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/shoal-dev/shoal/hub/internal/lease"
+)
+
+// Options are what a Keeper is made with.
+type Options struct {
+	// Engine is the keeper's own from now on. Required.
+	Engine *lease.Engine
+	// Journal is loaded into the engine by Run. Required.
+	Journal Journal
+	// Clock is the real one by default.
+	Clock clock.Clock
+	// Logger is for what operators should know: discarded by default.
+	Logger *slog.Logger
+	// Queue is how many commands may wait: 1024 by default.
+	Queue int
+	// Batch is how many commands share one append at most: 256 by default.
+	Batch int
+}
+
+// Keeper runs a lease engine.
+type Keeper struct {
+	engine  *lease.Engine
+	journal Journal
+	clock   clock.Clock
+	log     *slog.Logger
+	batch   int
+
+	queue   chan *call
+	started atomic.Bool
+	ready   chan struct{} // closed when the journal is loaded
+	stopped chan struct{} // closed when Run returns
+	hub     noticeHub
+}
+
+// New makes a keeper. It panics without an engine or a journal.
+func New(opts Options) *Keeper {
+	if opts.Engine == nil || opts.Journal == nil {
+		panic("keeper: Options.Engine and Options.Journal are required")
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Queue <= 0 {
+		opts.Queue = 1024
+	}
+	if opts.Batch <= 0 {
+		opts.Batch = 256
+	}
+	return &Keeper{
+		engine: opts.Engine, journal: opts.Journal, clock: opts.Clock, log: opts.Logger, batch: opts.Batch,
+		queue: make(chan *call, opts.Queue), ready: make(chan struct{}), stopped: make(chan struct{}),
+	}
+}
+
+// Unavailable says that the keeper does not answer: it does not run, or its
+// journal failed. The command may have been carried out only if Maybe.
+type Unavailable struct {
+	// Maybe says that the command was taken up before the keeper stopped.
+	Maybe bool
+	// Cause is why it stopped, if that is known.
+	Cause error
+}
+
+// Error says what to do.
+func (u *Unavailable) Error() string {
+	text := "the lease keeper is not running; retry"
+	if u.Maybe {
+		text = "the lease keeper stopped before it could answer; retry with the same request_id"
+	}
+	if u.Cause != nil {
+		text += ": " + u.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (u *Unavailable) Unwrap() error { return u.Cause }
+
+// call is one command on its way through the queue.
+type call struct {
+	cmd   lease.Command
+	state atomic.Int32
+	done  chan struct{}
+	// result and err are written before done is closed.
+	result lease.Result
+	err    error
+}
+
+const (
+	callWaiting int32 = iota
+	callTaken
+	callAbandoned
+)
+
+// Ready is closed once the journal is loaded and commands are answered.
+func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+
+// Run loads the journal and carries out commands until the context ends,
+// which is no error. Any error leaves the keeper unusable.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.started.Swap(true) {
+		return errors.New("keeper: Run was called twice")
+	}
+	defer k.hub.close()
+	defer close(k.stopped)
+	began, loaded := k.clock.Now(), 0
+	err := k.journal.Load(ctx, func(rec lease.Record) error {
+		loaded++
+		return k.engine.Apply(rec)
+	})
+	if err != nil {
+		return fmt.Errorf("keeper: load the journal: %w", err)
+	}
+	k.log.InfoContext(ctx, "lease journal loaded", "records", loaded, "took", k.clock.Since(began))
+	close(k.ready)
+	return k.loop(ctx)
+}
+
+// loop is the life of a keeper: wait, take what there is, step, append,
+// answer.
+func (k *Keeper) loop(ctx context.Context) error {
+	timer := k.clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	calls := make([]*call, 0, k.batch)
+	for {
+		k.arm(timer)
+		calls = calls[:0]
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C():
+		case c := <-k.queue:
+			calls = k.drain(append(calls, c))
+		}
+		if err := k.carryOut(ctx, calls); err != nil {
+			return err
+		}
+	}
+}
+
+// arm sets the timer to the engine's next deadline, or to an hour.
+func (k *Keeper) arm(timer clock.Timer) {
+	wait := time.Hour
+	if at, ok := k.engine.NextDeadline(); ok {
+		wait = max(0, at.Sub(k.clock.Now()))
+	}
+	timer.Stop()
+	timer.Reset(wait)
+}
+
+// drain takes what waits in the queue, up to a batch, without waiting for more.
+func (k *Keeper) drain(calls []*call) []*call {
+	for len(calls) < k.batch {
+		select {
+		case c := <-k.queue:
+			calls = append(calls, c)
+		default:
+			return calls
+		}
+	}
+	return calls
+}
+
+// carryOut steps the engine through the calls, appends what became true, and
+// answers.
+func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
+	now := k.clock.Now()
+	tick := k.engine.Tick(now)
+	records, notices := tick.Records, tick.Notices
+	for _, c := range calls {
+		if !c.state.CompareAndSwap(callWaiting, callTaken) {
+			continue // its caller has gone
+		}
+		out, err := k.engine.Step(now, c.cmd)
+		c.result, c.err = out.Result, err
+		records = append(records, out.Records...)
+		notices = append(notices, out.Notices...)
+	}
+	if len(records) > 0 {
+		// What was stepped must be made durable even if the keeper is asked
+		// to stop meanwhile.
+		if err := k.journal.Append(context.WithoutCancel(ctx), records); err != nil {
+			k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
+			for _, c := range calls {
+				c.result, c.err = nil, &Unavailable{Maybe: true, Cause: err}
+				close(c.done)
+			}
+			return fmt.Errorf("keeper: append to the journal: %w", err)
+		}
+	}
+	for _, c := range calls {
+		close(c.done)
+	}
+	k.hub.publish(notices)
+	return nil
+}
+
+// Do carries out one command. The context bounds both the wait for a place in
+// the queue and the wait for the answer. The result is of the type that the
+// command's documentation names.
+func (k *Keeper) Do(ctx context.Context, cmd lease.Command) (lease.Result, error) {
+	if !k.started.Load() {
+		return nil, &Unavailable{}
+	}
+	c := &call{cmd: cmd, done: make(chan struct{})}
+	select {
+	case k.queue <- c:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the lease keeper is busy: %w", context.Cause(ctx))
+	case <-k.stopped:
+		return nil, &Unavailable{}
+	}
+	select {
+	case <-c.done:
+		return c.result, c.err
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(callWaiting, callAbandoned) {
+			return nil, fmt.Errorf("the lease keeper is busy, and the command was not carried out: %w", context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("the lease keeper did not answer in time, and the command may have been carried out: %w", context.Cause(ctx))
+	case <-k.stopped:
+		select {
+		case <-c.done: // answered by the last batch
+			return c.result, c.err
+		default:
+			return nil, &Unavailable{}
+		}
+	}
+}

@@ -57,11 +57,12 @@
 //  3. Stop the lease engine from granting on the names in Drained before
 //     writing them, and step again if one of them was leased meanwhile: an
 //     unleased victim's deadline is now.
-//  4. Pass as current the revision that is to be rolled to; for a paused fleet
+//  4. Say in Unconfirmed which placements the member has yet to confirm.
+//  5. Pass as current the revision that is to be rolled to; for a paused fleet
 //     that is the one before.
 //
 // A creation that is called off (Replicas lowered before the member created the
 // proxy) may still arrive; it then counts as alive and is drained by a later
-// step. A proxy of an old revision whose placement is gone is not looked at: the
-// member removes it with the placement.
+// step. A proxy whose placement is not written down is not looked at: the member
+// removes it with the placement.
 package rollout

@@ -67,13 +67,11 @@ func newState(in Input) *state {
 		c.before, c.written = p, true
 	}
 	for _, p := range in.Proxies {
-		key := Key{p.Member, p.Revision}
-		if s.cells[key] == nil && p.Revision != in.Current {
-			continue // its placement is gone: the member is about to remove it
+		// Without a placement the member is about to remove it.
+		if c := s.cells[Key{p.Member, p.Revision}]; c != nil {
+			c.reported++
+			c.observed = append(c.observed, p)
 		}
-		c := s.cell(key)
-		c.reported++
-		c.observed = append(c.observed, p)
 	}
 	byID := map[MemberID]*share{}
 	frozen := map[MemberID]bool{}
@@ -209,13 +207,14 @@ func (s *state) plan() Plan {
 			continue
 		}
 		after := c.after()
-		if after.Replicas == 0 && len(after.Drain) == 0 && c.reported == 0 {
+		if after.Replicas == 0 && len(after.Drain) == 0 && c.reported == 0 && !s.in.Unconfirmed[key] {
 			if c.written {
 				p.Finished = append(p.Finished, key)
 			}
 			continue
 		}
 		p.Placements = append(p.Placements, after)
+		done = done && key.Revision == s.in.Current
 		p.Counts.Draining += int32(len(after.Drain))
 		for _, d := range after.Drain {
 			if d.Deadline.After(s.in.Now) && (p.NextDeadline.IsZero() || d.Deadline.Before(p.NextDeadline)) {

@@ -266,12 +266,20 @@ func TestStep(t *testing.T) {
 		"FrozenStays": {
 			reason:     "a member whose inventory is not complete is left alone, and holds nobody back",
 			members:    []Member{{ID: "a", Desired: 1, Frozen: true}, {ID: "b", Desired: 1}},
-			placements: []Placement{place("a", "r0", 3, gone("p8", later)), place("b", "r0", 1)},
+			placements: []Placement{place("a", "r0", 3, gone("p8", later)), place("b", "r0", 1), place("b", "r1", 1)},
 			proxies:    []Proxy{proxy(0, old), proxy(9, old, onB), proxy(10, onB)},
 			budget:     Budget{MaxSurge: 1},
 			want: []Placement{
 				place("b", "r0", 0, gone("p9", t0)), place("a", "r0", 3, gone("p8", later)), place("b", "r1", 1),
 			},
+		},
+		"WithoutPlacement": {
+			reason:     "what belongs to a placement that is gone counts for nothing: the member removes it",
+			members:    []Member{{ID: "a", Desired: 2}},
+			placements: nil,
+			proxies:    append(proxies(2), proxy(7, old)),
+			budget:     Budget{MaxSurge: 1},
+			want:       []Placement{place("a", "r1", 2)},
 		},
 		"UnleasedBeforeLeasedEvenIfHeld": {
 			reason:     "a leased proxy that blinks does not go for an idle one that the floor protects",
@@ -339,6 +347,24 @@ func TestStepAccounts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnconfirmedIsNotFinished keeps an empty placement for a member that may
+// still have created something for it.
+func TestUnconfirmedIsNotFinished(t *testing.T) {
+	in := Input{
+		Now: t0, Current: "r1", Members: []Member{{ID: "a", Desired: 1}}, Budget: Budget{MaxSurge: 1},
+		Placements:  []Placement{place("a", "r0", 0), place("a", "r1", 1)},
+		Unconfirmed: map[Key]bool{{"a", "r0"}: true},
+		Proxies:     proxies(1),
+	}
+	if got := Step(in); len(got.Finished) != 0 || len(got.Placements) != 2 || got.Done {
+		t.Errorf("unconfirmed: finished %v, done %v, want nothing and not done", got.Finished, got.Done)
+	}
+	in.Unconfirmed = nil
+	if got := Step(in); !cmp.Equal(got.Finished, []Key{{"a", "r0"}}) || !got.Done {
+		t.Errorf("confirmed: finished %v, done %v, want a/r0 and done", got.Finished, got.Done)
 	}
 }
 

@@ -68,10 +68,15 @@ type Input struct {
 	// Current is the revision all proxies are to be of.
 	Current Revision
 	// Members are the members that are wanted to run proxies or still do. One
-	// that appears only in Placements or Proxies is wanted to run none.
+	// that appears only in Placements is wanted to run none.
 	Members []Member
 	// Placements are the placements as they are written down now.
 	Placements []Placement
+	// Unconfirmed are the placements whose last write the member has not both
+	// applied and reported upon. They are never finished: a creation that was
+	// called off could arrive after the placement is gone, and its name be
+	// mistaken for one of a later placement of the same revision.
+	Unconfirmed map[Key]bool
 	// Proxies are all proxies that members reported, the draining ones too.
 	Proxies []Proxy
 	// Budget bounds the step, see [Resolve].

@@ -1,0 +1,117 @@
+package provider
+
+import (
+	"context"
+	"time"
+
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// Identity says whose an instance is. A provider attaches all of it in the call that creates the instance, never later:
+// an instance without an owner's name on it can only be found by a person reading a bill.
+type Identity struct {
+	// ProxyUID is the UID of the Proxy.
+	ProxyUID string
+	// HubUID is the UID of the hub at whose wish the instance exists.
+	HubUID string
+	// MemberUID is the UID of the member.
+	MemberUID string
+	// HomeClusterUID is the UID of the cluster that the agent keeps its objects in.
+	HomeClusterUID string
+}
+
+// Request describes the instance to create.
+type Request struct {
+	// Name is the instance's name, as InstanceName derives it.
+	Name string
+	// Identity says whose the instance is.
+	Identity Identity
+	// Owner names the Proxy, for providers whose instances are objects of the same cluster.
+	Owner Owner
+	// SpecHash is the hash of all that the instance is made from.
+	SpecHash string
+	// Settings is what the Proxy's spec asks for.
+	Settings v1alpha1.ProxySettings
+	// HostPort is the port kept for the proxy on the member's nodes; 0 where it is not exposed that way.
+	HostPort int32
+	// Config is the proxy's rendered squid.conf.
+	Config string
+}
+
+// Owner names a Proxy.
+type Owner struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// State is what a provider says of an instance. A provider's status that no version of this package knows is
+// StateUnknown, and an unknown instance counts as existing.
+type State string
+
+// The states of an instance.
+const (
+	// StatePending means that the instance exists and does not run yet.
+	StatePending State = "Pending"
+	// StateRunning means that the instance runs. Whether it serves is for probes to say.
+	StateRunning State = "Running"
+	// StateStopping means that the instance is on its way out.
+	StateStopping State = "Stopping"
+	// StateFailed means that the instance will never run again; it still has to be deleted.
+	StateFailed State = "Failed"
+	// StateUnknown means that the provider said something that is not understood, or cannot see the instance now.
+	StateUnknown State = "Unknown"
+)
+
+// Instance is what a provider says of one instance.
+type Instance struct {
+	// Name is the instance's name.
+	Name string
+	// ProviderID names the instance to its provider and needs nothing beside it: "namespace/pod",
+	// "project/zone/name".
+	ProviderID string
+	// State is how far the instance is.
+	State State
+	// Reason explains the state, for people. It may be empty.
+	Reason string
+	// Endpoints are where the proxy is reached, as far as they are known.
+	Endpoints []v1alpha1.Endpoint
+	// Identity says whose the instance is, as read back from it.
+	Identity Identity
+	// SpecHash is the hash the instance was created with.
+	SpecHash string
+	// CreatedAt is when the instance was created, by the provider's clock.
+	CreatedAt time.Time
+}
+
+// DeleteOptions says how an instance is deleted.
+type DeleteOptions struct {
+	// Drained means that no lease is left on the proxy, so that nobody has to be waited for.
+	Drained bool
+}
+
+// Provider makes and removes the instances of proxies.
+//
+// All methods are safe for concurrent use, return promptly, and honour the context. Every error is of a [Kind].
+type Provider interface {
+	// Create asks for an instance. Success means that the request was taken, not that the instance runs: Get tells.
+	//
+	// It is idempotent by name: where an instance of that name with the same identity exists, Create succeeds and changes
+	// nothing. KindAlreadyExists means that the name is taken by something that is not ours; KindInvalidSpec, that this
+	// request can never succeed. After any other error the instance may exist or not, and the controller looks before it
+	// asks again.
+	Create(ctx context.Context, r Request) error
+
+	// Get observes one instance by name. KindNotFound means that the provider does not have it: before the first Create,
+	// after the last Delete, and whenever someone else removed it.
+	Get(ctx context.Context, name string) (Instance, error)
+
+	// Delete asks for an instance to be removed. Success means that the request was taken or that there was nothing to
+	// remove; the controller calls it again until Get says KindNotFound. An instance with another identity is left alone
+	// and is KindAlreadyExists.
+	Delete(ctx context.Context, name string, id Identity, o DeleteOptions) error
+
+	// List observes every instance that carries the hub, member and home cluster of id, whatever its ProxyUID. Complete
+	// is false where a part of the provider could not be read: nothing may be concluded from an absence then.
+	List(ctx context.Context, id Identity) (instances []Instance, complete bool, err error)
+}

@@ -1,0 +1,4 @@
+package probe
+
+// FaultOf is faultOf.
+var FaultOf = faultOf

@@ -1,0 +1,258 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// RunnerOptions configures a [Runner].
+type RunnerOptions struct {
+	// Probe does one probe; usually [Prober.Probe]. It is called from several goroutines.
+	Probe func(ctx context.Context, proxy Proxy, echo Echo) Probe
+	// Echoes are the targets, at least one; a proxy is probed with one at a time, in turn.
+	Echoes []Echo
+	// Settings are the judge's thresholds; its Echoes are set from the above, and its FailSpan defaults to 1.2 intervals.
+	Settings Settings
+	// Interval is the time between two probes of a settled proxy. Default 10 s.
+	Interval time.Duration
+	// Hurried is the same while a state may be about to change. Default a fifth of Interval.
+	Hurried time.Duration
+	// Concurrency is the greatest number of probes under way. Default 64.
+	Concurrency int
+	// Seed makes the jitter differ between agents.
+	Seed uint64
+	// Clock says when probes are due.
+	Clock clock.Clock
+	// OnVerdict is called after each probe with the verdict, the probe, and whether State, Saturated or Exits changed.
+	// Calls come one at a time, in order; a slow one delays all probing. Never for a proxy after Remove has returned,
+	// unless the call had begun.
+	OnVerdict func(v Verdict, p Probe, changed bool)
+	// OnFreeze is called when verdicts freeze, thaw, or stay frozen for another reason. It may be nil.
+	OnFreeze func(Freeze)
+}
+
+// Runner probes a changing set of proxies. Its methods are safe for concurrent use; Run is called once.
+type Runner struct {
+	options RunnerOptions
+	wake    chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	proxies  map[UID]*tracked
+	schedule *Schedule
+	judge    *Judge
+	last     uint64 // incarnation
+}
+
+// tracked is a proxy and its place in the round of targets. Another incarnation means that results of probes that are
+// under way are about something that is gone.
+type tracked struct {
+	proxy       Proxy
+	incarnation uint64
+	turn        int
+}
+
+// NewRunner returns a runner without proxies, or an error if the options make no sense.
+func NewRunner(o RunnerOptions) (*Runner, error) {
+	if o.Probe == nil || o.Clock == nil || o.OnVerdict == nil {
+		return nil, errors.New("probe runner: a probe function, a clock and OnVerdict are required")
+	}
+	if len(o.Echoes) == 0 {
+		return nil, errors.New("probe runner: no echo target; without one no proxy can ever be judged Ready, so give at least one")
+	}
+	if o.Interval == 0 {
+		o.Interval = 10 * time.Second
+	}
+	if o.Hurried == 0 {
+		o.Hurried = o.Interval / 5
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 64
+	}
+	if o.Concurrency < 1 {
+		return nil, errors.New("probe runner: the concurrency must be at least 1")
+	}
+	if o.Settings.FailSpan == 0 {
+		o.Settings.FailSpan = o.Interval + o.Interval/5
+	}
+	o.Settings.Echoes = nil
+	for _, e := range o.Echoes {
+		o.Settings.Echoes = append(o.Settings.Echoes, e.ID)
+	}
+	judge, err := NewJudge(o.Settings)
+	if err != nil {
+		return nil, err
+	}
+	schedule, err := NewSchedule(ScheduleOptions{Interval: o.Interval, Hurried: o.Hurried, Seed: o.Seed})
+	if err != nil {
+		return nil, err
+	}
+	return &Runner{
+		options: o, wake: make(chan struct{}, 1), proxies: make(map[UID]*tracked), schedule: schedule, judge: judge,
+	}, nil
+}
+
+// Upsert adds a proxy, to be probed soon, or updates it. A proxy whose endpoint changed is another instance: it is
+// judged from the beginning.
+func (r *Runner) Upsert(p Proxy) {
+	now := r.options.Clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have, ok := r.proxies[p.UID]; ok {
+		if have.proxy.Endpoint == p.Endpoint {
+			have.proxy = p
+			return
+		}
+		r.remove(now, p.UID)
+	}
+	r.last++
+	// Proxies begin with different targets, so that a dead one does not meet all of them at once.
+	r.proxies[p.UID] = &tracked{proxy: p, incarnation: r.last, turn: int(r.last % uint64(len(r.options.Echoes)))}
+	r.schedule.Add(now, p.UID)
+	r.nudge()
+}
+
+// Remove forgets a proxy. The result of a probe that is under way is dropped.
+func (r *Runner) Remove(uid UID) {
+	now := r.options.Clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remove(now, uid)
+}
+
+func (r *Runner) remove(now time.Time, uid UID) {
+	delete(r.proxies, uid)
+	r.schedule.Remove(uid)
+	r.judge.Forget(now, uid)
+}
+
+// Verdict returns what is held of a proxy; ok is false if it has no result yet.
+func (r *Runner) Verdict(uid UID) (v Verdict, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.judge.Verdict(uid)
+}
+
+// Freeze returns whether verdicts are frozen.
+func (r *Runner) Freeze() Freeze {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.judge.Freeze()
+}
+
+func (r *Runner) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // It is awake already.
+	}
+}
+
+// finished is a probe and the incarnation that it was of.
+type finished struct {
+	probe       Probe
+	incarnation uint64
+}
+
+// Run probes until the context is done and returns nil then, after the probes under way have ended.
+func (r *Runner) Run(ctx context.Context) error {
+	results := make(chan finished)
+	underWay := 0
+	var frozen Freeze
+	for {
+		for underWay < r.options.Concurrency {
+			if !r.start(ctx, results) {
+				break
+			}
+			underWay++
+		}
+		timer := r.timer(underWay)
+		select {
+		case <-ctx.Done():
+			stop(timer)
+			for ; underWay > 0; underWay-- {
+				<-results
+			}
+			return nil
+		case <-r.wake:
+		case <-expiry(timer):
+		case f := <-results:
+			underWay--
+			frozen = r.finish(f, frozen)
+		}
+		stop(timer)
+	}
+}
+
+// start begins the probe that is due, if there is one.
+func (r *Runner) start(ctx context.Context, results chan<- finished) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uid, ok := r.schedule.Take(r.options.Clock.Now())
+	if !ok {
+		return false
+	}
+	t := r.proxies[uid]
+	proxy, incarnation, echo := t.proxy, t.incarnation, r.options.Echoes[t.turn%len(r.options.Echoes)]
+	t.turn++
+	go func() {
+		probe := r.options.Probe(ctx, proxy, echo)
+		probe.UID, probe.Echo = uid, echo.ID
+		results <- finished{probe: probe, incarnation: incarnation}
+	}()
+	return true
+}
+
+// timer returns a timer for the next due probe; nil if there is none, or no room for it.
+func (r *Runner) timer(underWay int) clock.Timer {
+	if underWay >= r.options.Concurrency {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.schedule.Next()
+	if !ok {
+		return nil
+	}
+	return r.options.Clock.NewTimer(at.Sub(r.options.Clock.Now()))
+}
+
+func expiry(t clock.Timer) <-chan time.Time {
+	if t == nil {
+		return nil
+	}
+	return t.C()
+}
+
+func stop(t clock.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}
+
+// finish judges a result and tells the owner. It returns the freeze that the owner knows of.
+func (r *Runner) finish(f finished, known Freeze) Freeze {
+	now := r.options.Clock.Now()
+	uid := f.probe.UID
+	r.mu.Lock()
+	t, ok := r.proxies[uid]
+	if !ok || t.incarnation != f.incarnation {
+		r.mu.Unlock()
+		return known
+	}
+	verdict, changed := r.judge.Observe(now, f.probe.Result)
+	freeze := r.judge.Freeze()
+	r.schedule.Done(now, uid, r.judge.Undecided(uid))
+	r.mu.Unlock()
+
+	// Outside of the lock: the owner may call back.
+	r.options.OnVerdict(verdict, f.probe, changed)
+	if freeze.Frozen != known.Frozen || freeze.Reason != known.Reason {
+		if r.options.OnFreeze != nil {
+			r.options.OnFreeze(freeze)
+		}
+	}
+	return freeze
+}

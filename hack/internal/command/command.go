@@ -109,7 +109,7 @@ func (r Runner) run(ctx context.Context, stdin io.Reader, name string, args ...s
 			err = errors.Join(ctx.Err(), err)
 		}
 		return stdout.String(), &Error{
-			Command: strings.Join(append([]string{filepath.Base(name)}, args...), " "),
+			Command: shorten(strings.Join(append([]string{filepath.Base(name)}, args...), " "), 160),
 			Tail:    tail(all.String(), 15),
 			LogFile: r.LogFile,
 			Err:     err,
@@ -142,8 +142,16 @@ func tail(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimRight(line, "\r\n\t "); line != "" {
-			lines = append(lines, line)
+			lines = append(lines, shorten(line, 400))
 		}
 	}
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// shorten cuts a line that nobody would read to its end.
+func shorten(line string, limit int) string {
+	if len(line) <= limit {
+		return line
+	}
+	return strings.ToValidUTF8(line[:limit], "") + " ..."
 }

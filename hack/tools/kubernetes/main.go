@@ -23,6 +23,8 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"github.com/shoal-dev/shoal/hack/tools/kubernetes/node"
 )
 
 // programs maps a name to what it runs. Only the one asked for is constructed: each registers flags and metrics
@@ -35,6 +37,7 @@ var programs = map[string]func() *cobra.Command{
 	"kubeadm":                 func() *cobra.Command { return kubeadm.NewKubeadmCommand(os.Stdin, os.Stdout, os.Stderr) },
 	"kubectl":                 func() *cobra.Command { return kubectl.NewDefaultKubectlCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"shoal-node":              node.NewCommand,
 }
 
 func main() {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/utils/clock"
 
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
@@ -177,6 +178,7 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 	} else if p.report.GetPlacementUid() != r.GetPlacementUid() {
 		inv.unplace(p)
 	}
+	news := p.doubted || material(p.report, r)
 	p.report, p.receivedAt, p.mark, p.doubted = r, now, m.round, false
 	if r.GetReadyAge() != nil {
 		p.lastReady = now.Add(-max(r.GetReadyAge().AsDuration(), 0))
@@ -187,7 +189,22 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 		inv.byPlace[r.GetPlacementUid()] = of
 	}
 	of[uid] = p
-	inv.changeProxy(p)
+	inv.tell(func(w *Watcher) { w.proxies[uid] = struct{}{} })
+	if news {
+		inv.changePlacement(r.GetPlacementUid())
+	}
+}
+
+// material tells whether two reports differ in more than measurements and ages, which change all the time.
+func material(a, b *agentv1.ProxyReport) bool {
+	if a == nil || b == nil {
+		return true
+	}
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	for _, r := range []*agentv1.ProxyReport{a, b} {
+		r.ReadyAge, r.Latency, r.ProbeClass = nil, nil, ""
+	}
+	return !proto.Equal(a, b)
 }
 
 // ObserveProxySet records a report of one ProxySet. One that belongs to another member is rejected.
@@ -206,8 +223,11 @@ func (inv *Inventory) ObserveProxySet(memberName, placementUID string, r *agentv
 		inv.sets[placementUID] = set
 		m.sets[placementUID] = set
 	}
+	news := !proto.Equal(set.report, r)
 	set.report, set.mark = r, m.round
-	inv.changePlacement(placementUID)
+	if news {
+		inv.changePlacement(placementUID)
+	}
 }
 
 // Gone records that the member no longer has the proxy or ProxySet. For what is unknown, or another member's, it does

@@ -8,9 +8,9 @@ type Changes struct {
 	Members []string
 	// Heard are members that sent a frame, whatever was in it.
 	Heard []string
-	// Placements have other proxies, or other reports of them.
+	// Placements have other proxies, or reports that differ in more than measurements.
 	Placements []string
-	// Proxies were reported anew, or are gone.
+	// Proxies were reported anew, whether or not anything differs, or are gone.
 	Proxies []string
 }
 

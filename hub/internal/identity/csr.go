@@ -38,3 +38,10 @@ func publicKeyOf(csr []byte) (crypto.PublicKey, error) {
 	}
 	return nil, fmt.Errorf("%w: the key is not of a kind that is taken; make an ECDSA key on P-256 or P-384, or an Ed25519 key", ErrInvalid)
 }
+
+// CheckCSR returns nil if [Authority.IssueAgent] would take the certificate request, else an error that wraps
+// [ErrInvalid].
+func CheckCSR(csr []byte) error {
+	_, err := publicKeyOf(csr)
+	return err
+}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// acquire grants leases or says why not. Nothing changes before the one
-// commit at its end.
+// acquire grants leases or says why not. Nothing changes before the record at
+// its end.
 func (e *Engine) acquire(cmd *Acquire, out *Output) (Result, *Refusal) {
 	if refusal := checkAcquire(cmd); refusal != nil {
 		return nil, refusal
@@ -50,10 +50,10 @@ func (e *Engine) acquire(cmd *Acquire, out *Output) (Result, *Refusal) {
 	}
 	rec := e.grant(f, cmd, chosen, ttl)
 	rec.Fingerprint = fingerprint
-	e.commit(rec, out)
-	leases := make([]Lease, len(rec.Leases))
-	for i := range rec.Leases {
-		e.answer(e.leases[rec.Leases[i].ID], &leases[i])
+	out.Records = append(out.Records, rec)
+	leases := make([]Lease, len(chosen))
+	for i, l := range e.applyGranted(rec, chosen) {
+		e.answer(l, &leases[i])
 	}
 	return Granted{Leases: leases, Moved: moved}, nil
 }

@@ -44,7 +44,11 @@ func (e *Engine) Replay(records []Record) error {
 func (e *Engine) apply(rec Record, out *Output) {
 	switch rec := rec.(type) {
 	case *LeasesGranted:
-		e.applyGranted(rec)
+		chosen := make([]*proxy, len(rec.Leases))
+		for i := range rec.Leases {
+			chosen[i] = e.proxies[rec.Leases[i].Proxy]
+		}
+		e.applyGranted(rec, chosen)
 	case *LeaseRenewed:
 		l := e.leases[rec.ID]
 		l.expires = nanos(rec.Expires)
@@ -76,7 +80,9 @@ func (e *Engine) apply(rec Record, out *Output) {
 	}
 }
 
-func (e *Engine) applyGranted(r *LeasesGranted) {
+// applyGranted makes leases live on the proxies that the record names. The
+// list returned is overwritten by the next call.
+func (e *Engine) applyGranted(r *LeasesGranted, proxies []*proxy) []*lease {
 	f := e.fleetFor(r.Fleet)
 	at := nanos(r.At)
 	var req *request
@@ -85,9 +91,9 @@ func (e *Engine) applyGranted(r *LeasesGranted) {
 		req = &request{key: key, fingerprint: r.Fingerprint, remembered: len(r.Leases)}
 		e.requests[key] = req
 	}
+	e.granted = e.granted[:0]
 	for i := range r.Leases {
-		granted := &r.Leases[i]
-		p := e.proxies[granted.Proxy]
+		granted, p := &r.Leases[i], proxies[i]
 		l := &lease{
 			id: granted.ID, token: granted.Token, principal: r.Principal, fleet: f, proxy: p, target: r.Target,
 			session: r.SessionKey, network: r.Network, exclusive: r.Exclusive, slots: granted.Slots,
@@ -97,6 +103,7 @@ func (e *Engine) applyGranted(r *LeasesGranted) {
 		l.timer = timer{owner: l, kind: timerExpiry, rank: granted.Token.Sequence}
 		e.sequence = max(e.sequence, granted.Token.Sequence)
 		e.leases[l.id] = l
+		e.granted = append(e.granted, l)
 		p.leases = append(p.leases, l)
 		p.lastUsed = at
 		f.leased++
@@ -120,6 +127,7 @@ func (e *Engine) applyGranted(r *LeasesGranted) {
 		s.proxy, s.until = r.Leases[0].Proxy, nanos(r.SessionUntil)
 		e.timers.set(&s.timer, s.until)
 	}
+	return e.granted
 }
 
 func (e *Engine) applyFleet(r *FleetSet) {
@@ -233,6 +241,7 @@ func (e *Engine) applyProxyRemoved(r *ProxyRemoved, out *Output) {
 	for _, x := range p.exits {
 		e.detach(p, x)
 	}
+	p.exits = nil // late reports find them by address
 	delete(e.proxies, r.UID)
 	if len(p.member.proxies) == 0 && !p.member.suspect {
 		e.timers.remove(&p.member.timer)

@@ -43,6 +43,7 @@ type Engine struct {
 	guard    guardCounts
 	timers   timerHeap
 	waiting  []timerItem // scratch of a replay
+	granted  []*lease    // scratch of a grant
 }
 
 // Remembered is how long an ended lease can still be reported on, and its

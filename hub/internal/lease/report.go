@@ -64,8 +64,10 @@ func (e *Engine) observe(l *lease, o *Observation, result *Reported, out *Output
 		// An ok never lifts a ban. Errors of targets say nothing about exits,
 		// and whether a proxy works is for its agent's probes to judge.
 	}
-	if until := e.targets[key].coolUntil(l.proxy); until > e.now {
-		result.CoolingFor = max(result.CoolingFor, e.left(until))
+	for _, x := range l.proxy.list {
+		if c := e.cooldownOf(x, key); c != nil && c.active {
+			result.CoolingFor = max(result.CoolingFor, e.left(c.until))
+		}
 	}
 }
 
@@ -73,11 +75,11 @@ func (e *Engine) observe(l *lease, o *Observation, result *Reported, out *Output
 // come while an exit rests because of a ban are the same ban, seen by another
 // fetch: they begin its rest anew but do not lengthen the next one.
 func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
-	if len(l.proxy.exits) == 0 {
+	if len(l.proxy.list) == 0 {
 		return
 	}
 	fresh := false
-	for _, x := range l.proxy.exits {
+	for _, x := range l.proxy.list {
 		c := e.cooldownOf(x, key)
 		fresh = fresh || c == nil || !c.active || !c.banned
 	}
@@ -86,7 +88,7 @@ func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
 		return
 	}
 	policy := l.fleet.policy.Cooldown
-	for _, x := range l.proxy.exits {
+	for _, x := range l.proxy.list {
 		c := e.cooldownOf(x, key)
 		strikes := c.strikesAt(e.now)
 		if c == nil || !c.active || !c.banned || strikes == 0 {
@@ -98,7 +100,7 @@ func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
 			until = max(until, c.until)
 		}
 		e.commit(&ExitCooled{
-			At: moment(e.now), Exit: x.exit, Target: key, Until: moment(until),
+			At: moment(e.now), Exit: x, Target: key, Until: moment(until),
 			Banned: true, Strikes: strikes, Rest: rest,
 		}, out)
 	}
@@ -116,9 +118,9 @@ func (e *Engine) rateLimit(l *lease, key string, asked time.Duration, out *Outpu
 		asked = policy.Base
 	}
 	until := e.now + int64(max(time.Second, min(asked, policy.Max)))
-	for _, x := range l.proxy.exits {
+	for _, x := range l.proxy.list {
 		c := e.cooldownOf(x, key)
-		rec := &ExitCooled{At: moment(e.now), Exit: x.exit, Target: key, Until: moment(until)}
+		rec := &ExitCooled{At: moment(e.now), Exit: x, Target: key, Until: moment(until)}
 		if c != nil {
 			if c.active && c.until >= until {
 				continue
@@ -130,10 +132,11 @@ func (e *Engine) rateLimit(l *lease, key string, asked time.Duration, out *Outpu
 	}
 }
 
-// cooldownOf returns what is known of an exit for a target key, or nil.
-func (e *Engine) cooldownOf(x *exit, key string) *cooldown {
-	t := e.targets[key]
-	if t == nil {
+// cooldownOf returns what is known of an exit for a target key, or nil. The
+// exit may be one of a proxy that is gone.
+func (e *Engine) cooldownOf(known Exit, key string) *cooldown {
+	t, x := e.targets[key], e.exits[known]
+	if t == nil || x == nil {
 		return nil
 	}
 	return t.cooldowns[x]

@@ -1,0 +1,138 @@
+package lease
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// benchTarget is what 30 % of the exits cool down for.
+var benchTarget = MustParseTarget("www.example.com")
+
+// benchStart is when benchmarks begin.
+var benchStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// benchForever is longer than any benchmark's time.
+const benchForever = 50 * 365 * 24 * time.Hour
+
+// benchFleet makes an engine with one fleet of n proxies with an exit each,
+// three in ten of which cool down for benchTarget.
+func benchFleet(tb testing.TB, n int) *Engine {
+	tb.Helper()
+	e := New(Options{IDs: &CountingIDs{}, Epoch: 1, HistoryComplete: true, Freshness: benchForever})
+	step := func(cmd Command) {
+		tb.Helper()
+		if _, err := e.Step(benchStart, cmd); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	step(SetFleet{Fleet: Fleet{ID: "crawl/news", Policy: Policy{
+		MaxLeasesPerProxy: 5, MaxTTL: benchForever, MaxLifetime: benchForever,
+	}}})
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		step(UpsertProxy{Proxy: Proxy{
+			UID: ProxyUID(fmt.Sprintf("uid-%06d", i)), Fleet: "crawl/news", Member: MemberID(fmt.Sprintf("member-%d", i%200)),
+			Name: fmt.Sprintf("news-%06d", i), Region: "us-east1", Ready: true, Exits: []netip.Addr{addr},
+			Endpoints: []Endpoint{{Network: "HostPort", Host: addr.String(), Port: 3128}},
+		}})
+		if i%10 < 3 {
+			err := e.Apply(&ExitCooled{
+				At: benchStart, Exit: ExitOf(addr), Target: benchTarget.Key(), Until: benchStart.Add(benchForever),
+				Banned: true, Strikes: 1, Rest: benchForever,
+			})
+			if err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	return e
+}
+
+// benchLoad grants and releases in a fleet with 30 % of its exits cooling. A
+// twentieth of all slots is under lease all the time.
+type benchLoad struct {
+	engine  *Engine
+	now     time.Time
+	acquire Command
+	held    []LeaseID
+	round   int
+}
+
+func newBenchLoad(tb testing.TB, n int) *benchLoad {
+	l := &benchLoad{
+		engine: benchFleet(tb, n), now: benchStart, round: n / 4, held: make([]LeaseID, 0, n),
+		acquire: Acquire{Principal: "crawler", Fleet: "crawl/news", Target: benchTarget},
+	}
+	forever := Acquire{Principal: "crawler", Fleet: "crawl/news", Target: benchTarget, TTL: new(time.Duration)}
+	*forever.TTL = benchForever
+	for range n / 4 {
+		if _, err := l.engine.Step(l.now, forever); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for range 8 { // every proxy has been in use, some of them often
+		for range l.round {
+			l.grant(tb)
+		}
+		l.release(tb)
+	}
+	return l
+}
+
+func (l *benchLoad) grant(tb testing.TB) {
+	out, err := l.engine.Step(l.now, l.acquire)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.held = append(l.held, out.Result.(Granted).Leases[0].ID)
+}
+
+// release ends what was granted, and lets the time go by for which ended
+// leases are remembered, so that the engine's size stays the same.
+func (l *benchLoad) release(tb testing.TB) {
+	for _, id := range l.held {
+		if _, err := l.engine.Step(l.now, Release{Principal: "crawler", ID: id}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	l.held = l.held[:0]
+	l.now = l.now.Add(Remembered)
+	l.engine.Tick(l.now)
+}
+
+// benchAcquire measures one Acquire for a target that 30 % cool down for, and
+// its release if that is wanted.
+func benchAcquire(b *testing.B, n int, release bool) {
+	l := newBenchLoad(b, n)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		l.grant(b)
+		if len(l.held) < l.round {
+			continue
+		}
+		if !release {
+			b.StopTimer()
+		}
+		l.release(b)
+		if !release {
+			b.StartTimer()
+		}
+	}
+}
+
+// BenchmarkAcquire is one grant in fleets of two sizes.
+func BenchmarkAcquire(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("proxies=%d", n), func(b *testing.B) { benchAcquire(b, n, false) })
+	}
+}
+
+// BenchmarkCycle is one grant and its release.
+func BenchmarkCycle(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("proxies=%d", n), func(b *testing.B) { benchAcquire(b, n, true) })
+	}
+}

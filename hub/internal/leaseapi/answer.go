@@ -1,0 +1,119 @@
+package leaseapi
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/shoal-dev/shoal/hub/internal/lease"
+	"github.com/shoal-dev/shoal/proto/credential"
+	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
+)
+
+// noProxy is what programs reach directly, in the notation that most of them understand.
+const noProxy = "localhost,127.0.0.1,::1,.svc,.cluster.local"
+
+// answer describes a live lease with all that a client needs, credentials included.
+func (s *service) answer(l *lease.Lease) (*leasev1.Lease, error) {
+	// By the time of the grant, so that asking again gives the same password and never one that lives longer.
+	token, err := s.signer.Sign(l.Granted, credential.ProxyUID(l.Proxy), credential.Principal(l.Principal), l.LifetimeEnd.Sub(l.Granted))
+	if err != nil {
+		return nil, fmt.Errorf("sign the credentials of lease %s: %w", l.ID, err)
+	}
+	scheme := "http"
+	if l.Endpoint.TLS {
+		scheme = "https"
+	}
+	username, password := string(l.ID), token.Password
+	address := net.JoinHostPort(l.Endpoint.Host, strconv.Itoa(int(l.Endpoint.Port)))
+	// Neither part has a character that a URL would escape.
+	proxyURL := scheme + "://" + username + ":" + password + "@" + address
+	server := scheme + "://" + address
+	exits := exitTexts(l.Exits)
+	answer := &leasev1.Lease{
+		LeaseId:            string(l.ID),
+		Token:              l.Token.String(),
+		TtlSeconds:         seconds(l.TTL),
+		ExpiresAt:          timestamppb.New(l.Expires),
+		RenewAfterSeconds:  seconds(l.RenewAfter),
+		Fleet:              string(l.Fleet),
+		Target:             l.Target.Host(),
+		ProxyId:            string(l.Proxy),
+		Region:             l.Region,
+		Country:            l.Country,
+		Network:            string(l.Endpoint.Network),
+		Exits:              exits,
+		ProxyUrl:           proxyURL,
+		Server:             server,
+		Host:               l.Endpoint.Host,
+		Port:               int32(l.Endpoint.Port),
+		Username:           username,
+		Password:           password,
+		ProxyAuthorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password)),
+		Playwright:         &leasev1.Playwright{Server: server, Username: username, Password: password},
+		Env: map[string]string{
+			"HTTP_PROXY": proxyURL, "http_proxy": proxyURL,
+			"HTTPS_PROXY": proxyURL, "https_proxy": proxyURL,
+			"NO_PROXY": noProxy, "no_proxy": noProxy,
+		},
+		Draining: l.Draining,
+	}
+	if len(exits) > 0 {
+		answer.Exit = exits[0]
+	}
+	return answer, nil
+}
+
+func renewed(l *lease.Lease) *leasev1.RenewResponse {
+	answer := &leasev1.RenewResponse{
+		LeaseId:           string(l.ID),
+		TtlSeconds:        seconds(l.TTL),
+		ExpiresAt:         timestamppb.New(l.Expires),
+		RenewAfterSeconds: seconds(l.RenewAfter),
+		Draining:          l.Draining,
+		ExitChanged:       l.ExitsChanged,
+	}
+	if exits := exitTexts(l.Exits); len(exits) > 0 {
+		answer.Exit = exits[0]
+	}
+	return answer
+}
+
+func listed(p *lease.Listed) *leasev1.Proxy {
+	answer := &leasev1.Proxy{
+		ProxyId:   string(p.Proxy.UID),
+		Name:      p.Proxy.Name,
+		Fleet:     string(p.Proxy.Fleet),
+		Member:    string(p.Proxy.Member),
+		Region:    p.Proxy.Region,
+		Country:   p.Proxy.Country,
+		Labels:    p.Proxy.Labels,
+		Exits:     exitTexts(p.Exits),
+		Ready:     p.Proxy.Ready,
+		Draining:  p.Proxy.Draining,
+		Saturated: p.Proxy.Saturated,
+		Leased:    int32(p.Leases),
+		Slots:     int32(p.SlotsTotal),
+	}
+	for _, endpoint := range p.Proxy.Endpoints {
+		answer.Endpoints = append(answer.Endpoints, &leasev1.Endpoint{
+			Network: string(endpoint.Network), Host: endpoint.Host, Port: int32(endpoint.Port), Tls: endpoint.TLS,
+		})
+	}
+	return answer
+}
+
+func exitTexts(exits []lease.Exit) []string {
+	texts := make([]string, len(exits))
+	for i, exit := range exits {
+		texts[i] = exit.String()
+	}
+	return texts
+}
+
+// seconds rounds down: a client that counts them must not believe that it has more time than it has.
+func seconds(d time.Duration) int32 { return int32(d / time.Second) }

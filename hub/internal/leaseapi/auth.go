@@ -1,0 +1,118 @@
+package leaseapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"connectrpc.com/connect/v2"
+
+	"github.com/shoal-dev/shoal/proto/fault"
+	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
+)
+
+// ErrUnknownToken is what an [Authenticator] returns, wrapped or not, for a token that is unknown, expired or
+// revoked. Callers are not told which.
+var ErrUnknownToken = errors.New("unknown bearer token")
+
+// Caller is who makes a call.
+type Caller struct {
+	// Principal is the name that leases are held under. It is never empty.
+	Principal string
+	// AllowsFleet says whether the caller may lease from a fleet, named "namespace/name". It is never nil.
+	AllowsFleet func(fleet string) bool
+}
+
+// Authenticator knows the bearer tokens of crawlers.
+type Authenticator interface {
+	// Authenticate returns whose token it is. [ErrUnknownToken] refuses the caller; any other error says that the
+	// tokens cannot be looked up at the moment. Neither may repeat the token.
+	Authenticate(ctx context.Context, bearer string) (Caller, error)
+}
+
+// AuthenticatorFunc is an [Authenticator] that is a function.
+type AuthenticatorFunc func(ctx context.Context, bearer string) (Caller, error)
+
+// Authenticate implements [Authenticator].
+func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Caller, error) {
+	return f(ctx, bearer)
+}
+
+// maxToken is more than any token we make or Kubernetes signs.
+const maxToken = 16 << 10
+
+const (
+	headerAuthorization = "Authorization"
+	headerChallenge     = "WWW-Authenticate"
+	challenge           = `Bearer realm="shoal"`
+)
+
+type callerKey struct{}
+
+// callerFrom returns who makes the call; the interceptor has put it there.
+func callerFrom(ctx context.Context) Caller {
+	caller, _ := ctx.Value(callerKey{}).(Caller)
+	return caller
+}
+
+// authenticate lets only callers with a token in. It reads headers alone, so that strangers cannot make the hub
+// decompress or decode anything.
+func authenticate(tokens Authenticator, log *slog.Logger) connect.ServerInterceptor {
+	return func(next connect.ServerFunc) connect.ServerFunc {
+		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
+			info, ok := connect.CallInfoForServerContext(ctx)
+			if !ok {
+				return errors.New("leaseapi: a call without metadata")
+			}
+			refuse := func(message string) error {
+				info.ResponseHeader().Set(headerChallenge, challenge)
+				return fault.New(leasev1.Refusal_UNAUTHENTICATED, message, fault.Details{})
+			}
+			token, problem := bearer(info.RequestHeader().Values(headerAuthorization))
+			if problem != "" {
+				return refuse(problem)
+			}
+			caller, err := tokens.Authenticate(ctx, token)
+			switch {
+			case errors.Is(err, ErrUnknownToken):
+				return refuse("the bearer token is unknown, expired or revoked; ask for a new one (shoalctl token create)")
+			case err != nil && ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				// An error of someone else's store: make sure that it does not carry the token into the log.
+				log.WarnContext(ctx, "cannot look up bearer tokens", "err", strings.ReplaceAll(err.Error(), token, "…"))
+				return fault.New(leasev1.Refusal_UNAVAILABLE, "the hub cannot look up bearer tokens at the moment; try again",
+					fault.Details{RetryAfter: retryUnavailable})
+			case caller.Principal == "" || caller.AllowsFleet == nil:
+				return errors.New("leaseapi: the authenticator returned a caller without a principal or its fleets")
+			}
+			return next(context.WithValue(ctx, callerKey{}, caller), spec, stream)
+		}
+	}
+}
+
+// bearer reads the token of an Authorization header, or says what is wrong with it.
+func bearer(values []string) (token, problem string) {
+	const how = "send the header Authorization: Bearer TOKEN"
+	switch len(values) {
+	case 0:
+		return "", "no bearer token; " + how
+	case 1:
+	default:
+		return "", "more than one Authorization header; send one"
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	token = strings.TrimSpace(token)
+	switch {
+	case !strings.EqualFold(scheme, "Bearer"):
+		return "", "the Authorization header is not of the Bearer scheme; " + how
+	case token == "":
+		return "", "the bearer token is empty; " + how
+	case len(token) > maxToken || strings.ContainsFunc(token, notVisible):
+		return "", "the bearer token is malformed; " + how + " as shoalctl token create printed it"
+	}
+	return token, ""
+}
+
+func notVisible(r rune) bool { return r <= ' ' || r > '~' }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -64,6 +65,9 @@ func (s Settings) withDefaults() Settings {
 func (s Settings) check() error {
 	if s.FailAfter < 1 || s.PassAfter < 1 || s.StuckAfter < 1 || s.FreezeFrom < 1 || s.FailSpan < 0 || s.ExitMemory < 0 {
 		return fmt.Errorf("probe settings: thresholds must be positive, got %+v", s)
+	}
+	if len(s.Echoes) == 0 {
+		return errors.New("probe settings: no echo target; give at least one")
 	}
 	return nil
 }
@@ -166,17 +170,20 @@ func (j *Judge) Observe(now time.Time, r Result) (Verdict, bool) {
 			j.convict(now, h)
 		}
 	case BlameEither, BlameTarget, BlameExit:
-		h.verdict.Successes = 0
 		h.stuck = 0
 		h.verdict.Saturated = false // It answered.
 		h.failing[r.Echo] = true
-		if j.allTargetsFail(h) {
-			j.failed(now, h, moodTarget, false)
-			j.convict(now, h)
-		} else {
-			// The proxy answered, so an earlier streak of its own failures ends; more cannot be said.
+		switch {
+		case !j.allTargetsFail(h):
+			// The proxy answered, and works with another target or may do so: this is the target's outage.
+			j.alive(now, h)
+		case len(j.settings.Echoes) == 1:
 			h.verdict.Failures = 0
 			j.mood(now, h, moodTarget)
+		default:
+			h.verdict.Successes = 0
+			j.failed(now, h, moodTarget, false)
+			j.convict(now, h)
 		}
 	case BlameConfig:
 		// It works and says no.
@@ -280,9 +287,6 @@ func (j *Judge) condemn(now time.Time, h *health) {
 }
 
 func (j *Judge) allTargetsFail(h *health) bool {
-	if len(j.settings.Echoes) < 2 {
-		return false
-	}
 	return !slices.ContainsFunc(j.settings.Echoes, func(e EchoID) bool { return !h.failing[e] })
 }
 

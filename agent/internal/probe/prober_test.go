@@ -1,0 +1,283 @@
+package probe_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+)
+
+// echoServer is an echo target on loopback. It counts full and resumed handshakes.
+type echoServer struct {
+	*httptest.Server
+	full, resumed atomic.Int64
+}
+
+func newEcho(t testing.TB, answer http.HandlerFunc) *echoServer {
+	t.Helper()
+	e := &echoServer{}
+	e.Server = httptest.NewUnstartedServer(answer)
+	e.Config.ErrorLog = log.New(io.Discard, "", 0)
+	e.TLS = &tls.Config{VerifyConnection: func(s tls.ConnectionState) error {
+		if s.DidResume {
+			e.resumed.Add(1)
+		} else {
+			e.full.Add(1)
+		}
+		return nil
+	}}
+	e.StartTLS()
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *echoServer) target() probe.Echo {
+	return probe.Echo{ID: "echo", Addr: netip.MustParseAddrPort(e.Listener.Addr().String()), ServerName: "example.com"}
+}
+
+func (e *echoServer) roots() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(e.Certificate())
+	return pool
+}
+
+func remote(w http.ResponseWriter, r *http.Request) {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	fmt.Fprintf(w, `{"remote":%q}`, host)
+}
+
+// listen serves each connection to a loopback port with f and returns the address.
+func listen(t testing.TB, f func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				f(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// tunnel is a forward proxy that wants the credential lse_1:secret.
+func tunnel(conn net.Conn) {
+	req, err := http.ReadRequest(bufio.NewReader(conn))
+	if err != nil {
+		return
+	}
+	if req.Method != http.MethodConnect || req.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("lse_1:secret")) {
+		io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nX-Squid-Error: ERR_CACHE_ACCESS_DENIED 0\r\nContent-Length: 0\r\n\r\n")
+		return
+	}
+	out, err := net.Dial("tcp", req.Host)
+	if err != nil {
+		io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nX-Squid-Error: ERR_CONNECT_FAIL 111\r\nContent-Length: 0\r\n\r\n")
+		return
+	}
+	defer out.Close()
+	io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	go func() {
+		io.Copy(out, conn)
+		out.Close()
+	}()
+	io.Copy(conn, out)
+}
+
+// answers is a proxy that answers every request with the same text.
+func answers(text string) func(net.Conn) {
+	return func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			io.WriteString(conn, text)
+		}
+	}
+}
+
+// silent accepts and never answers.
+func silent(conn net.Conn) { io.Copy(io.Discard, conn) }
+
+func credential(time.Time) (string, string, error) { return "lse_1", "secret", nil }
+
+func newProber(t testing.TB, change func(*probe.ProberOptions)) *probe.Prober {
+	t.Helper()
+	o := probe.ProberOptions{Roots: x509.NewCertPool(), Clock: clock.RealClock{}}
+	if change != nil {
+		change(&o)
+	}
+	p, err := probe.NewProber(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestProbe(t *testing.T) {
+	echo := newEcho(t, remote)
+	answering := func(status int, body string) probe.Echo {
+		e := newEcho(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		})
+		return e.target()
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	proxy := listen(t, tunnel)
+	otherName := echo.target()
+	otherName.ServerName = "elsewhere.test"
+	// A target that hangs after its handshake, and one that never begins it.
+	release := make(chan struct{})
+	slow := newEcho(t, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	mute := probe.Echo{ID: "mute", Addr: netip.MustParseAddrPort(listen(t, silent)), ServerName: "example.com"}
+	gone := probe.Echo{ID: "gone", Addr: netip.MustParseAddrPort(closed.Addr().String()), ServerName: "example.com"}
+
+	cases := map[string]struct {
+		reason     string
+		endpoint   string
+		echo       probe.Echo
+		credential func(time.Time) (string, string, error)
+		impatient  bool
+		want       probe.Class
+		says       string
+	}{
+		"OK":               {reason: "the whole way", endpoint: proxy, echo: echo.target(), credential: credential, want: probe.ClassOK},
+		"Refused":          {reason: "nobody listens", endpoint: closed.Addr().String(), echo: echo.target(), want: probe.ClassProxyDown, says: "refused"},
+		"NoSuchEndpoint":   {reason: "an external proxy with a wrong address", endpoint: "proxy.invalid:0x", echo: echo.target(), want: probe.ClassProxyDown, says: "port"},
+		"Stuck":            {reason: "accepts and says nothing", endpoint: listen(t, silent), echo: echo.target(), impatient: true, want: probe.ClassProxyStuck, says: "the proxy's answer"},
+		"Drops":            {reason: "accepts and closes", endpoint: listen(t, func(net.Conn) {}), echo: echo.target(), want: probe.ClassProxyStuck},
+		"NoProxy":          {reason: "another protocol", endpoint: listen(t, answers("220 mail.example.com ESMTP\r\n")), echo: echo.target(), want: probe.ClassUnexpected},
+		"WebServer":        {reason: "200 with a body is no tunnel", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")), echo: echo.target(), want: probe.ClassUnexpected, says: "with a body"},
+		"EndlessHeader":    {reason: "memory is bounded", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 1<<20))), echo: echo.target(), want: probe.ClassProxyStuck},
+		"WrongCredential":  {reason: "refused", endpoint: proxy, echo: echo.target(), credential: func(time.Time) (string, string, error) { return "lse_1", "wrong", nil }, want: probe.ClassAuthFailed, says: "407"},
+		"NoCredential":     {reason: "refused", endpoint: proxy, echo: echo.target(), want: probe.ClassAuthFailed, says: "ERR_CACHE_ACCESS_DENIED"},
+		"CredentialFails":  {reason: "the agent has no key", endpoint: proxy, echo: echo.target(), credential: func(time.Time) (string, string, error) { return "", "", errors.New("no key") }, want: probe.ClassAgentFault, says: "no key"},
+		"TargetDown":       {reason: "the proxy says why", endpoint: proxy, echo: gone, credential: credential, want: probe.ClassConnectFail, says: "connection refused"},
+		"TargetMute":       {reason: "no handshake", endpoint: proxy, echo: mute, credential: credential, impatient: true, want: probe.ClassTargetTLS, says: "TLS"},
+		"TargetSlow":       {reason: "no answer", endpoint: proxy, echo: slow.target(), credential: credential, impatient: true, want: probe.ClassTargetSlow},
+		"OtherCertificate": {reason: "somebody between", endpoint: proxy, echo: otherName, credential: credential, want: probe.ClassTargetTLS, says: "certificate"},
+		"Blocked":          {reason: "the target refuses the exit", endpoint: proxy, echo: answering(403, "no"), credential: credential, want: probe.ClassTargetBlocked, says: "403"},
+		"NoEcho":           {reason: "another service", endpoint: proxy, echo: answering(200, "hello"), credential: credential, want: probe.ClassTargetAnswer, says: "remote"},
+		"NoAddress":        {reason: "an echo without an address", endpoint: proxy, echo: answering(200, `{"remote":""}`), credential: credential, want: probe.ClassTargetAnswer},
+		"EndlessBody":      {reason: "memory is bounded", endpoint: proxy, echo: answering(200, strings.Repeat("x", 1<<20)), credential: credential, want: probe.ClassTargetAnswer},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			prober := newProber(t, func(o *probe.ProberOptions) {
+				// httptest's certificates are all the same.
+				o.Roots = echo.roots()
+				if tc.impatient {
+					o.ConnectTimeout, o.TargetTimeout = 100*time.Millisecond, 300*time.Millisecond
+				}
+			})
+			got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: tc.endpoint, Credential: tc.credential}, tc.echo)
+			if got.Class != tc.want {
+				t.Errorf("%s: %s (%+v, %s), want %s", tc.reason, got.Class, got.Observation, got.Detail, tc.want)
+			}
+			if !strings.Contains(got.Detail, tc.says) {
+				t.Errorf("%s: detail %q does not mention %q", tc.reason, got.Detail, tc.says)
+			}
+			if strings.Contains(got.Detail, "secret") {
+				t.Errorf("the detail holds the password: %q", got.Detail)
+			}
+			if ok := tc.want == probe.ClassOK; ok != (got.Exit == netip.MustParseAddr("127.0.0.1")) || ok && got.Detail != "" {
+				t.Errorf("%s: exit %v, detail %q", tc.reason, got.Exit, got.Detail)
+			}
+			if got.UID != "p" || got.Echo != tc.echo.ID {
+				t.Errorf("a result for %s and %s", got.UID, got.Echo)
+			}
+		})
+	}
+}
+
+func TestProbeTimesItsStages(t *testing.T) {
+	echo := newEcho(t, remote)
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}, echo.target())
+	for stage, d := range map[string]time.Duration{"dial": got.Dial, "connect": got.Connect, "TLS": got.TLS, "first byte": got.FirstByte} {
+		if d <= 0 || d > got.Latency {
+			t.Errorf("%s took %v of %v", stage, d, got.Latency)
+		}
+	}
+}
+
+// A handshake costs more than all the rest of a probe, so it is done in full once.
+func TestProbeResumesTLS(t *testing.T) {
+	echo := newEcho(t, remote)
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	for i := range 5 {
+		// Another proxy each time: the target is the same.
+		got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}, echo.target())
+		if got.Class != probe.ClassOK {
+			t.Fatalf("probe %d: %s, %s", i, got.Class, got.Detail)
+		}
+	}
+	if full, resumed := echo.full.Load(), echo.resumed.Load(); full != 1 || resumed != 4 {
+		t.Errorf("%d full handshakes and %d resumed, want 1 and 4", full, resumed)
+	}
+}
+
+// Stopping the agent is no proxy's fault.
+func TestProbeCancelled(t *testing.T) {
+	echo := newEcho(t, remote)
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	ctx, cancel := context.WithCancel(t.Context())
+	endpoint := listen(t, func(conn net.Conn) {
+		cancel()
+		silent(conn)
+	})
+	if got := prober.Probe(ctx, probe.Proxy{UID: "p", Endpoint: endpoint}, echo.target()); got.Class != probe.ClassAgentFault {
+		t.Errorf("%s, want %s", got.Class, probe.ClassAgentFault)
+	}
+}
+
+func TestNewProberRefuses(t *testing.T) {
+	for name, o := range map[string]probe.ProberOptions{
+		"NoRoots": {Clock: clock.RealClock{}},
+		"NoClock": {Roots: x509.NewCertPool()},
+	} {
+		if _, err := probe.NewProber(o); err == nil {
+			t.Errorf("%s: %+v was accepted", name, o)
+		}
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	echo := newEcho(b, remote)
+	prober := newProber(b, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	proxy := probe.Proxy{UID: "p", Endpoint: listen(b, tunnel), Credential: credential}
+	for b.Loop() {
+		if got := prober.Probe(b.Context(), proxy, echo.target()); got.Class != probe.ClassOK {
+			b.Fatalf("%s, %s", got.Class, got.Detail)
+		}
+	}
+}

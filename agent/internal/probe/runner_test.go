@@ -1,0 +1,358 @@
+package probe_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+)
+
+// world is what the runner's probes meet: each proxy's class, and how long a probe takes.
+type world struct {
+	mu      sync.Mutex
+	classes map[probe.UID]probe.Class
+	takes   time.Duration
+	running int
+	most    int
+	probes  map[probe.UID][]probe.EchoID
+}
+
+func newWorld() *world {
+	return &world{classes: make(map[probe.UID]probe.Class), probes: make(map[probe.UID][]probe.EchoID)}
+}
+
+func (w *world) set(uid probe.UID, c probe.Class) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.classes[uid] = c
+}
+
+func (w *world) probe(ctx context.Context, p probe.Proxy, e probe.Echo) probe.Probe {
+	w.mu.Lock()
+	w.running++
+	w.most = max(w.most, w.running)
+	w.probes[p.UID] = append(w.probes[p.UID], e.ID)
+	class, ok := w.classes[p.UID]
+	if !ok {
+		class = probe.ClassOK
+	}
+	takes := w.takes
+	w.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		class = probe.ClassAgentFault
+	}
+	w.mu.Lock()
+	w.running--
+	w.mu.Unlock()
+	return probe.Probe{Result: probe.Result{Class: class}}
+}
+
+// event is a call of the runner to its owner.
+type event struct {
+	UID   probe.UID
+	State probe.State
+	Class probe.Class
+}
+
+// start runs a runner in the bubble until the test ends. The changes are those that it reported.
+func start(t *testing.T, w *world, change func(*probe.RunnerOptions)) (r *probe.Runner, changes func() []event, freezes func() []bool) {
+	t.Helper()
+	var mu sync.Mutex
+	var seen []event
+	var frozen []bool
+	o := probe.RunnerOptions{
+		Probe:  w.probe,
+		Echoes: []probe.Echo{{ID: "a"}},
+		Clock:  clock.RealClock{},
+		OnVerdict: func(v probe.Verdict, p probe.Probe, changed bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if changed {
+				seen = append(seen, event{UID: v.UID, State: v.State, Class: p.Class})
+			}
+		},
+		OnFreeze: func(f probe.Freeze) {
+			mu.Lock()
+			defer mu.Unlock()
+			frozen = append(frozen, f.Frozen)
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	r, err := probe.NewRunner(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+		if w.running != 0 {
+			t.Errorf("%d probes still run after Run returned", w.running)
+		}
+	})
+	changes = func() []event {
+		mu.Lock()
+		defer mu.Unlock()
+		out := seen
+		seen = nil
+		return out
+	}
+	freezes = func() []bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return frozen
+	}
+	return r, changes, freezes
+}
+
+// pass lets time go by in the bubble.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestRunnerJudges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r, changes, _ := start(t, w, nil)
+		expect := func(when string, want ...event) {
+			t.Helper()
+			if diff := cmp.Diff(want, changes()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		if _, ok := r.Verdict("p"); ok {
+			t.Error("a verdict before a probe")
+		}
+		w.set("p", probe.ClassProxyDown)
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:1"})
+		pass(3 * time.Second)
+		expect("not up yet")
+		w.set("p", probe.ClassOK)
+		pass(3 * time.Second)
+		expect("up: found soon, because its state is open", event{"p", probe.StateReady, probe.ClassOK})
+
+		w.set("p", probe.ClassProxyDown)
+		pass(30 * time.Second)
+		expect("down", event{"p", probe.StateUnhealthy, probe.ClassProxyDown})
+		w.set("p", probe.ClassOK)
+		pass(15 * time.Second)
+		expect("up again", event{"p", probe.StateReady, probe.ClassOK})
+
+		// Another instance begins from the start.
+		w.set("p", probe.ClassAuthFailed)
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:2"})
+		pass(time.Second)
+		if v, _ := r.Verdict("p"); v.State != probe.StateUnknown {
+			t.Errorf("a new instance is %s", v.State)
+		}
+		// The same instance with another credential does not.
+		w.set("p", probe.ClassOK)
+		pass(3 * time.Second)
+		expect("the new instance is up", event{"p", probe.StateReady, probe.ClassOK})
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:2"})
+		if v, _ := r.Verdict("p"); v.State != probe.StateReady {
+			t.Errorf("an updated one is %s", v.State)
+		}
+
+		r.Remove("p")
+		pass(time.Minute)
+		expect("removed")
+		if _, ok := r.Verdict("p"); ok {
+			t.Error("a verdict after removal")
+		}
+	})
+}
+
+// A result that comes in after its proxy was removed or replaced is about something that is gone.
+func TestRunnerDropsLateResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.takes = 2 * time.Second
+		r, changes, _ := start(t, w, nil)
+		r.Upsert(probe.Proxy{UID: "removed", Endpoint: "h:1"})
+		r.Upsert(probe.Proxy{UID: "replaced", Endpoint: "h:1"})
+		pass(time.Second)
+		r.Remove("removed")
+		w.set("replaced", probe.ClassProxyDown)
+		r.Upsert(probe.Proxy{UID: "replaced", Endpoint: "h:2"})
+		pass(1500 * time.Millisecond)
+		if got := changes(); got != nil {
+			t.Errorf("late results counted: %v", got)
+		}
+		pass(time.Second)
+		if v, ok := r.Verdict("replaced"); !ok || v.State != probe.StateUnknown || v.Class != probe.ClassProxyDown {
+			t.Errorf("the new instance is judged %+v", v)
+		}
+	})
+}
+
+func TestRunnerBoundsConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.takes = time.Second
+		r, changes, _ := start(t, w, func(o *probe.RunnerOptions) { o.Concurrency = 4 })
+		for i := range 40 {
+			r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprint(i)), Endpoint: "h:1"})
+		}
+		pass(12 * time.Second)
+		if got := len(changes()); got != 40 {
+			t.Errorf("%d of 40 proxies were judged", got)
+		}
+		if w.most != 4 {
+			t.Errorf("%d probes ran at once, want 4", w.most)
+		}
+	})
+}
+
+func TestRunnerTakesTargetsInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r, _, _ := start(t, w, func(o *probe.RunnerOptions) { o.Echoes = []probe.Echo{{ID: "a"}, {ID: "b"}} })
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:1"})
+		r.Upsert(probe.Proxy{UID: "q", Endpoint: "h:1"})
+		pass(time.Minute)
+		firsts := make(map[probe.EchoID]bool)
+		for uid, echoes := range w.probes {
+			firsts[echoes[0]] = true
+			for i, e := range echoes[1:] {
+				if e == echoes[i] {
+					t.Errorf("%s was probed with %s twice in a row: %v", uid, e, echoes)
+				}
+			}
+			if len(echoes) < 6 || len(echoes) > 8 {
+				t.Errorf("%s had %d probes in a minute", uid, len(echoes))
+			}
+		}
+		if len(firsts) != 2 {
+			t.Error("both proxies began with the same target")
+		}
+	})
+}
+
+// Every proxy of the member fails at once: nothing is condemned, the owner is told, and told when it is over.
+func TestRunnerFreezes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r, changes, freezes := start(t, w, nil)
+		for i := range 20 {
+			r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprint(i)), Endpoint: "h:1"})
+		}
+		pass(30 * time.Second)
+		if got := len(changes()); got != 20 {
+			t.Fatalf("%d of 20 proxies became Ready", got)
+		}
+		for i := range 20 {
+			w.set(probe.UID(fmt.Sprint(i)), probe.ClassProxyDown)
+		}
+		pass(5 * time.Minute)
+		if got := changes(); got != nil {
+			t.Errorf("condemned: %v", got)
+		}
+		if !r.Freeze().Frozen || r.Freeze().Reason != probe.FreezeProxies {
+			t.Errorf("the freeze is %+v", r.Freeze())
+		}
+		// All but one come back: that one is judged.
+		for i := range 19 {
+			w.set(probe.UID(fmt.Sprint(i)), probe.ClassOK)
+		}
+		pass(time.Minute)
+		if diff := cmp.Diff([]event{{"19", probe.StateUnhealthy, probe.ClassProxyDown}}, changes()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if diff := cmp.Diff([]bool{true, false}, freezes()); diff != "" {
+			t.Errorf("freezes (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// The runner and the prober together, over loopback: a proxy that works is found Ready by its exit, one that nobody
+// listens at is not.
+func TestRunnerProbesForReal(t *testing.T) {
+	echo := newEcho(t, remote)
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	verdicts := make(chan probe.Verdict, 1024)
+	r, err := probe.NewRunner(probe.RunnerOptions{
+		Probe: prober.Probe, Echoes: []probe.Echo{echo.target()}, Clock: clock.RealClock{},
+		Interval: 50 * time.Millisecond, Hurried: 10 * time.Millisecond,
+		OnVerdict: func(v probe.Verdict, _ probe.Probe, _ bool) { verdicts <- v },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	for i := range 8 {
+		r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprintf("good-%d", i)), Endpoint: listen(t, tunnel), Credential: credential})
+	}
+	r.Upsert(probe.Proxy{UID: "down", Endpoint: "127.0.0.1:1", Credential: credential})
+
+	ready, down := make(map[probe.UID]bool), 0
+	for timeout := time.After(20 * time.Second); len(ready) < 8 || down < 3; {
+		select {
+		case v := <-verdicts:
+			switch {
+			case v.UID == "down":
+				down++
+				if v.State != probe.StateUnknown || v.Class != probe.ClassProxyDown {
+					t.Errorf("the proxy that is down is judged %+v", v)
+				}
+			case v.State == probe.StateReady:
+				ready[v.UID] = true
+				if fmt.Sprint(v.Exits) != "[127.0.0.1]" {
+					t.Errorf("exits %v", v.Exits)
+				}
+			}
+		case <-timeout:
+			t.Fatalf("%d of 8 proxies became Ready, and %d results for the one that is down", len(ready), down)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewRunnerRefuses(t *testing.T) {
+	good := func() probe.RunnerOptions {
+		return probe.RunnerOptions{
+			Probe: newWorld().probe, Echoes: []probe.Echo{{ID: "a"}}, Clock: clock.RealClock{},
+			OnVerdict: func(probe.Verdict, probe.Probe, bool) {},
+		}
+	}
+	if _, err := probe.NewRunner(good()); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*probe.RunnerOptions){
+		"NoProbe":      func(o *probe.RunnerOptions) { o.Probe = nil },
+		"NoClock":      func(o *probe.RunnerOptions) { o.Clock = nil },
+		"NoOwner":      func(o *probe.RunnerOptions) { o.OnVerdict = nil },
+		"NoEcho":       func(o *probe.RunnerOptions) { o.Echoes = nil },
+		"Concurrency":  func(o *probe.RunnerOptions) { o.Concurrency = -1 },
+		"Thresholds":   func(o *probe.RunnerOptions) { o.Settings.FailAfter = -1 },
+		"SlowerHurry":  func(o *probe.RunnerOptions) { o.Hurried = time.Hour },
+		"NoTimePasses": func(o *probe.RunnerOptions) { o.Interval = -time.Second },
+	} {
+		o := good()
+		change(&o)
+		if _, err := probe.NewRunner(o); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}

@@ -173,7 +173,7 @@ type Toleration struct {
 }
 
 // FleetUpdate says how proxies are replaced when the template changes.
-// +kubebuilder:validation:XValidation:rule="!(string(self.maxSurge) in ['0', '0%']) || !(string(self.maxUnavailable) in ['0', '0%'])",message="set maxSurge or maxUnavailable above 0: with both at 0 nothing could ever be replaced"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || !has(self.maxUnavailable) || !(string(self.maxSurge) in ['0', '0%']) || !(string(self.maxUnavailable) in ['0', '0%'])",message="set maxSurge or maxUnavailable above 0: with both at 0 nothing could ever be replaced"
 type FleetUpdate struct {
 	// maxSurge is how many proxies above replicas there may be during an update: a number, or a percentage rounded up.
 	// +optional
@@ -196,8 +196,8 @@ type FleetUpdate struct {
 }
 
 // FleetLeasing says how a fleet's proxies are leased.
-// +kubebuilder:validation:XValidation:rule="duration(self.defaultTTL) <= duration(self.maxTTL)",message="write a defaultTTL that is not above maxTTL"
-// +kubebuilder:validation:XValidation:rule="duration(self.maxTTL) <= duration(self.maxLifetime)",message="write a maxTTL that is not above maxLifetime"
+// +kubebuilder:validation:XValidation:rule="!has(self.defaultTTL) || !has(self.maxTTL) || duration(self.defaultTTL) <= duration(self.maxTTL)",message="write a defaultTTL that is not above maxTTL"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxTTL) || !has(self.maxLifetime) || duration(self.maxTTL) <= duration(self.maxLifetime)",message="write a maxTTL that is not above maxLifetime"
 type FleetLeasing struct {
 	// maxLeasesPerProxy is how many leases one proxy carries at once. 0 means that the fleet is never leased.
 	// +optional

@@ -55,3 +55,18 @@ func (s *Serving) NotAfter() time.Time {
 	defer s.mu.Unlock()
 	return s.current.Leaf.NotAfter
 }
+
+// TLS returns the configuration of a listener that shows this certificate and asks for none.
+func (s *Serving) TLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.GetCertificate, Time: s.clock.Now}
+}
+
+// AgentTLS returns the configuration of the agents' listener: a client certificate is optional, because an agent that
+// registers has none, but one that is shown must be the authority's. [AgentOfConnection] says whose it is.
+func (s *Serving) AgentTLS() *tls.Config {
+	config := s.TLS()
+	config.MinVersion = tls.VersionTLS13
+	config.ClientAuth = tls.VerifyClientCertIfGiven
+	config.ClientCAs = s.authority.Pool()
+	return config
+}

@@ -9,17 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
-	"github.com/shoal-dev/shoal/hack/internal/cache"
 	"github.com/shoal-dev/shoal/hack/internal/cluster"
-	"github.com/shoal-dev/shoal/hack/internal/command"
-	"github.com/shoal-dev/shoal/hack/internal/debian"
 	"github.com/shoal-dev/shoal/hack/internal/engine"
-	"github.com/shoal-dev/shoal/hack/internal/nodeimage"
-	"github.com/shoal-dev/shoal/hack/internal/progress"
-	"github.com/shoal-dev/shoal/hack/internal/toolchain"
 )
 
 const usage = `usage: hack/clusters.sh COMMAND
@@ -68,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	case "check":
 		return check(ctx, args[1:])
 	}
-	k, err := keeper()
+	k, err := cluster.Open(os.Getenv("SHOAL_HACK"), os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -89,33 +82,6 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	return fmt.Errorf("no command is named %q\n%w", args[0], errUsage)
-}
-
-// keeper puts the parts together.
-func keeper() (*cluster.Keeper, error) {
-	dir, err := cache.Default()
-	if err != nil {
-		return nil, err
-	}
-	hack := os.Getenv("SHOAL_HACK")
-	if !cache.Exists(filepath.Join(hack, "tools", "kubernetes", "go.mod")) {
-		return nil, errors.New("SHOAL_HACK does not name the hack directory; run this program by hack/clusters.sh")
-	}
-	log := progress.New(os.Stderr)
-	quiet := command.Runner{}
-	building := command.Runner{LogFile: dir.Path("log", "build.log")}
-	tools := &toolchain.Toolchain{Hack: hack, Cache: dir, Log: log, Run: building}
-	return &cluster.Keeper{
-		Cache:   dir,
-		Log:     log,
-		Run:     quiet,
-		Engines: &engine.Finder{Hack: hack, Cache: dir, Log: log, Run: quiet},
-		Tools:   tools,
-		Images: &nodeimage.Builder{
-			Tools:  tools,
-			Debian: &debian.Builder{Hack: hack, Cache: dir, Log: log, Run: building},
-		},
-	}, nil
 }
 
 // flags parses the flags of a command; what is left over is an error unless more is allowed.
@@ -144,7 +110,7 @@ func up(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if err := request.Validate(); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, k)
+	unlock, err := k.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +129,7 @@ func down(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if _, err := flags("down", args, func(set *flag.FlagSet) { set.StringVar(&prefix, "prefix", "shoal", "") }, false); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, k)
+	unlock, err := k.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,7 +157,7 @@ func load(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, k)
+	unlock, err := k.Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,17 +171,4 @@ func existing(k *cluster.Keeper, prefix string) (*cluster.Group, error) {
 		err = fmt.Errorf("there are no clusters of prefix %q; make them with: hack/clusters.sh up --prefix %s", prefix, prefix)
 	}
 	return group, err
-}
-
-// lock makes this run the only one and lets the programs that it starts share the lock.
-func lock(ctx context.Context, k *cluster.Keeper) (unlock func(), err error) {
-	f, err := cluster.Lock(ctx, k.Cache, k.Log)
-	if err != nil {
-		return nil, err
-	}
-	k.Run.Inherit = f
-	k.Engines.Run.Inherit = f
-	k.Tools.Run.Inherit = f
-	k.Images.Debian.Run.Inherit = f
-	return func() { f.Close() }, nil
 }

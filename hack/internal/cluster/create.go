@@ -89,6 +89,7 @@ func firstLine(err error) string {
 func (w *worker) run(log string) command.Runner {
 	run := w.engine.Run().With(
 		"PATH="+w.bin+":"+os.Getenv("PATH"),
+		"KUBECACHEDIR="+kubectlCache(w.keeper.Cache, w.group.Prefix),
 		"KIND_EXPERIMENTAL_PROVIDER=docker",
 		"KIND_EXPERIMENTAL_DOCKER_NETWORK="+w.group.Network.Name,
 	)

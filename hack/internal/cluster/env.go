@@ -22,6 +22,7 @@ func (g *Group) Env(dir cache.Dir, path string) []Variable {
 	}
 	vars := []Variable{
 		{"KUBECONFIG", Kubeconfig(dir, g.Prefix)},
+		{"KUBECACHEDIR", kubectlCache(dir, g.Prefix)},
 		{"SHOAL_PREFIX", g.Prefix},
 		{"SHOAL_BIN", bin},
 		{"SHOAL_DOCKER", filepath.Join(bin, "docker")},

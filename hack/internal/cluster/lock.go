@@ -15,9 +15,22 @@ import (
 	"github.com/shoal-dev/shoal/hack/internal/progress"
 )
 
-// Lock lets one run at a time change clusters. The lock belongs to an open file that programs we start inherit: while a
+// Lock makes this run the only one that changes clusters until unlock is called or the process ends.
+func (k *Keeper) Lock(ctx context.Context) (unlock func(), err error) {
+	f, err := lock(ctx, k.Cache, k.Log)
+	if err != nil {
+		return nil, err
+	}
+	k.Run.Inherit = f
+	k.Engines.Run.Inherit = f
+	k.Tools.Run.Inherit = f
+	k.Debian.Run.Inherit = f
+	return func() { f.Close() }, nil
+}
+
+// lock lets one run at a time change clusters. The lock belongs to an open file that programs we start inherit: while a
 // killed run's `docker` is still at work the lock is held, and the next run ends it rather than work beside it.
-func Lock(ctx context.Context, dir cache.Dir, log *progress.Log) (*os.File, error) {
+func lock(ctx context.Context, dir cache.Dir, log *progress.Log) (*os.File, error) {
 	path := dir.Path("clusters", "lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

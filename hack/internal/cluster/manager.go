@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/shoal-dev/shoal/hack/internal/cache"
 	"github.com/shoal-dev/shoal/hack/internal/command"
+	"github.com/shoal-dev/shoal/hack/internal/debian"
 	"github.com/shoal-dev/shoal/hack/internal/engine"
 	"github.com/shoal-dev/shoal/hack/internal/hoststate"
 	"github.com/shoal-dev/shoal/hack/internal/nodeimage"
@@ -30,6 +32,30 @@ type Keeper struct {
 	Engines *engine.Finder
 	Tools   *toolchain.Toolchain
 	Images  *nodeimage.Builder
+	Debian  *debian.Builder
+}
+
+// Open puts a keeper together. Hack is the absolute path of the hack directory; progress goes to log.
+func Open(hack string, log io.Writer) (*Keeper, error) {
+	dir, err := cache.Default()
+	if err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(hack) || !cache.Exists(filepath.Join(hack, "tools", "kubernetes", "go.mod")) {
+		return nil, errors.New("SHOAL_HACK does not name the hack directory; run this program by its script in hack")
+	}
+	steps := progress.New(log)
+	building := command.Runner{LogFile: dir.Path("log", "build.log")}
+	tools := &toolchain.Toolchain{Hack: hack, Cache: dir, Log: steps, Run: building}
+	roots := &debian.Builder{Hack: hack, Cache: dir, Log: steps, Run: building}
+	return &Keeper{
+		Cache:   dir,
+		Log:     steps,
+		Engines: &engine.Finder{Hack: hack, Cache: dir, Log: steps},
+		Tools:   tools,
+		Images:  &nodeimage.Builder{Tools: tools, Debian: roots},
+		Debian:  roots,
+	}, nil
 }
 
 // prefixes are short enough for an interface name ("br-" before it) and for node names.

@@ -85,6 +85,11 @@ func Kubeconfig(dir cache.Dir, prefix string) string {
 	return filepath.Join(groupDir(dir, prefix), "kubeconfig")
 }
 
+// kubectlCache is where kubectl keeps what a cluster serves, in place of ~/.kube/cache.
+func kubectlCache(dir cache.Dir, prefix string) string {
+	return filepath.Join(groupDir(dir, prefix), "kubectl")
+}
+
 // Load returns a group, or nil where there is none.
 func Load(dir cache.Dir, prefix string) (*Group, error) {
 	content, err := os.ReadFile(stateFile(dir, prefix))

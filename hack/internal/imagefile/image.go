@@ -64,6 +64,16 @@ func Write(w io.Writer, images ...Image) error {
 	return tarball.MultiRefWrite(refs, w)
 }
 
+// ID returns the hex hash of the image's configuration, which names all of its content but not its tags.
+func (i Image) ID() (string, error) {
+	built, err := i.build()
+	if err != nil {
+		return "", err
+	}
+	hash, err := built.ConfigName()
+	return hash.Hex, err
+}
+
 func (i Image) build() (v1.Image, error) {
 	layers := make([]v1.Layer, 0, len(i.Layers))
 	for _, layer := range i.Layers {

@@ -50,9 +50,6 @@ type Config struct {
 	// Jitter returns a random number in [0, 1). Nil means 0.5, always.
 	Jitter func() float64
 
-	// Sequence is the last sequence this process has used in a session with the
-	// same peer.
-	Sequence uint64
 	// Known are the items that the caller holds from earlier sessions. Those
 	// missing from the snapshot are pruned.
 	Known []Version

@@ -61,7 +61,8 @@
 //     them all again: it begins with a snapshot. Keep a deleted uid until
 //     [TombstoneAcked] and delete it again in the next session, else only the
 //     snapshot says that it is gone.
-//  6. Carry [Session.Sequence] into the next session of the same process.
+//  6. Carry [Session.Sequence] into the next session of the same process, with
+//     [Session.StartAfter].
 //
 // Messages that are handed in belong to the session from then on, and those
 // that it hands out are shared: nobody may change them.

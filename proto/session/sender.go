@@ -64,7 +64,7 @@ type item struct {
 
 func newSender(cfg *Config) sender {
 	return sender{
-		cfg: cfg, sequence: cfg.Sequence, wanted: true,
+		cfg: cfg, wanted: true,
 		items: map[string]*item{}, unacked: map[string]struct{}{},
 	}
 }

@@ -80,8 +80,12 @@ func newSession(now time.Time, cfg Config, hub bool) *Session {
 // Epoch returns the epoch of the session, or 0 before Welcome.
 func (s *Session) Epoch() uint64 { return s.epoch }
 
-// Sequence returns the last sequence that was used, for [Config.Sequence] of
-// the next session.
+// StartAfter makes the session count its sequences from there on. It must be
+// called before anything was put.
+func (s *Session) StartAfter(sequence uint64) { s.out.sequence = sequence }
+
+// Sequence returns the last sequence that was used, for StartAfter of the next
+// session of the same process with the same peer.
 func (s *Session) Sequence() uint64 { return s.out.sequence }
 
 // Put makes u the present version of its item. Its sequence is set by the

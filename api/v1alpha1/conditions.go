@@ -69,6 +69,11 @@ const (
 	// ReasonDeleting means that the object is being deleted.
 	ReasonDeleting = "Deleting"
 
+	// ReasonAsExpected means that nothing needs attention.
+	ReasonAsExpected = "AsExpected"
+	// ReasonForeignProxy means that a member reported what belongs to another.
+	ReasonForeignProxy = "ForeignProxy"
+
 	// ReasonNodeSNAT means that proxies on one node leave by the node's address.
 	ReasonNodeSNAT = "NodeSNAT"
 	// ReasonDistinct means that each proxy leaves by an address of its own.

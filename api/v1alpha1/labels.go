@@ -40,6 +40,8 @@ const (
 
 	// FinalizerFleet holds a ProxyFleet until its placements are gone.
 	FinalizerFleet = "shoal.dev/fleet"
+	// FinalizerMember holds a MemberCluster until its proxies are drained, if its deletionPolicy says so.
+	FinalizerMember = "shoal.dev/member"
 	// FinalizerPlacement holds a ProxyPlacement until its member has confirmed that nothing of it is left.
 	FinalizerPlacement = "shoal.dev/placement"
 	// FinalizerProxy holds a Proxy until its instance is gone. It is set before the first call to a provider.

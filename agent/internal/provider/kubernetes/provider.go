@@ -1,0 +1,216 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/shoal-dev/shoal/agent/provider"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// Options configures a Provider.
+type Options struct {
+	// Client reads and writes pods and config maps of Namespace, and reads nodes. Reads may come from a cache.
+	Client client.Client
+	// Reader reads without a cache. What is not in the cache is asked for here before it is called gone, so that a
+	// pod that was just made is never made twice.
+	Reader client.Reader
+	// Namespace is the agent's own.
+	Namespace string
+	// Image is the proxy image.
+	Image string
+	// ImagePullPolicy is Kubernetes' own; empty means Kubernetes' default.
+	ImagePullPolicy corev1.PullPolicy
+	// HostPort says whether proxies are exposed by a port of their node, and by the pod's address otherwise.
+	HostPort bool
+	// NodeSelector chooses nodes for every proxy, beside what a fleet asks.
+	NodeSelector map[string]string
+	// KeysConfigMap is the name of the ConfigMap with the public keys that credentials are checked with.
+	KeysConfigMap string
+}
+
+// Provider runs proxies as pods. It implements [provider.Provider].
+type Provider struct {
+	o Options
+}
+
+var _ provider.Provider = (*Provider)(nil)
+
+// New makes a Provider.
+func New(o Options) (*Provider, error) {
+	if o.Client == nil || o.Reader == nil || o.Namespace == "" || o.Image == "" || o.KeysConfigMap == "" {
+		return nil, errors.New("kubernetes provider: Client, Reader, Namespace, Image and KeysConfigMap are required")
+	}
+	return &Provider{o: o}, nil
+}
+
+// Create makes the config map, then the pod. The order matters: a pod without its configuration would wait in vain.
+func (p *Provider) Create(ctx context.Context, r provider.Request) error {
+	if p.o.HostPort && r.HostPort == 0 {
+		return provider.Errorf(provider.KindInvalidSpec, "create pod", "no host port has been kept for %s", r.Name)
+	}
+	config := p.configMap(r)
+	if err := p.createOrAdopt(ctx, "create config map", config, &corev1.ConfigMap{}, r.Identity); err != nil {
+		return err
+	}
+	return p.createOrAdopt(ctx, "create pod", p.pod(r), &corev1.Pod{}, r.Identity)
+}
+
+// createOrAdopt creates an object. Where the name is taken it looks whose it is: ours is what was wanted.
+func (p *Provider) createOrAdopt(ctx context.Context, op string, want, found client.Object, id provider.Identity) error {
+	err := p.o.Client.Create(ctx, want)
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return translate(op, err)
+	}
+	if err := p.o.Reader.Get(ctx, client.ObjectKeyFromObject(want), found); err != nil {
+		return translate(op, err)
+	}
+	if identityOf(found) != id {
+		return provider.Errorf(provider.KindAlreadyExists, op, "%s %s/%s exists and is not this proxy's; remove it, or let the proxy go", kindOf(found), found.GetNamespace(), found.GetName())
+	}
+	if found.GetDeletionTimestamp() != nil {
+		return provider.Errorf(provider.KindUnavailable, op, "%s %s/%s is still being deleted", kindOf(found), found.GetNamespace(), found.GetName())
+	}
+	return nil
+}
+
+// Get observes the pod by name.
+func (p *Provider) Get(ctx context.Context, name string) (provider.Instance, error) {
+	pod := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: p.o.Namespace, Name: name}
+	err := p.o.Client.Get(ctx, key, pod)
+	if apierrors.IsNotFound(err) {
+		err = p.o.Reader.Get(ctx, key, pod)
+	}
+	if err != nil {
+		return provider.Instance{}, translate("get pod", err)
+	}
+	return p.observe(ctx, pod)
+}
+
+// Delete removes the pod and its configuration.
+func (p *Provider) Delete(ctx context.Context, name string, id provider.Identity, o provider.DeleteOptions) error {
+	key := client.ObjectKey{Namespace: p.o.Namespace, Name: name}
+	pod := &corev1.Pod{}
+	switch err := p.o.Reader.Get(ctx, key, pod); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return translate("delete pod", err)
+	case identityOf(pod) != id:
+		return provider.Errorf(provider.KindAlreadyExists, "delete pod", "pod %s/%s is not this proxy's and is left alone", p.o.Namespace, name)
+	default:
+		if err := p.deletePod(ctx, pod, o); err != nil {
+			return err
+		}
+	}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.o.Namespace, Name: name}}
+	if err := p.o.Client.Delete(ctx, config); err != nil && !apierrors.IsNotFound(err) {
+		return translate("delete config map", err)
+	}
+	return nil
+}
+
+// deletePod asks for the pod's end, and for a quicker one where a slow one is under way and nobody has to be waited for.
+func (p *Provider) deletePod(ctx context.Context, pod *corev1.Pod, o provider.DeleteOptions) error {
+	grace := int64(graceSeconds)
+	if o.Drained {
+		grace = drainedGraceSeconds
+	}
+	if pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) <= grace {
+		return nil
+	}
+	err := p.o.Client.Delete(ctx, pod, client.GracePeriodSeconds(grace), client.Preconditions{UID: &pod.UID})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return translate("delete pod", err)
+	}
+	return nil
+}
+
+// List observes every pod of the identity. Pods of one namespace are always listed completely or not at all.
+func (p *Provider) List(ctx context.Context, id provider.Identity) ([]provider.Instance, bool, error) {
+	pods := &corev1.PodList{}
+	err := p.o.Reader.List(ctx, pods, client.InNamespace(p.o.Namespace), client.MatchingLabels{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
+		v1alpha1.LabelHubUID:    id.HubUID,
+		v1alpha1.LabelMemberUID: id.MemberUID,
+	})
+	if err != nil {
+		return nil, false, translate("list pods", err)
+	}
+	var instances []provider.Instance
+	for i := range pods.Items {
+		if identityOf(&pods.Items[i]).HomeClusterUID != id.HomeClusterUID {
+			continue
+		}
+		instance, err := p.observe(ctx, &pods.Items[i])
+		if err != nil {
+			return nil, false, err
+		}
+		instances = append(instances, instance)
+	}
+	return instances, true, nil
+}
+
+// observe translates a pod.
+func (p *Provider) observe(ctx context.Context, pod *corev1.Pod) (provider.Instance, error) {
+	state, reason := stateOf(pod)
+	instance := provider.Instance{
+		Name:       pod.Name,
+		ProviderID: pod.Namespace + "/" + pod.Name,
+		State:      state,
+		Reason:     reason,
+		Identity:   identityOf(pod),
+		SpecHash:   pod.Annotations[v1alpha1.AnnotationSpecHash],
+		CreatedAt:  pod.CreationTimestamp.Time,
+	}
+	if pod.Status.PodIP == "" || state != provider.StateRunning {
+		return instance, nil
+	}
+	if !p.o.HostPort {
+		instance.Endpoints = []v1alpha1.Endpoint{{Network: v1alpha1.NetworkPodIP, Host: pod.Status.PodIP, Port: containerPort(pod).ContainerPort}}
+		return instance, nil
+	}
+	host, err := p.nodeAddress(ctx, pod.Spec.NodeName)
+	if err != nil {
+		return provider.Instance{}, err
+	}
+	instance.Endpoints = []v1alpha1.Endpoint{{Network: v1alpha1.NetworkHostPort, Host: host, Port: containerPort(pod).HostPort}}
+	return instance, nil
+}
+
+// nodeAddress gives the address at which crawlers reach a node: its external address where it has one.
+func (p *Provider) nodeAddress(ctx context.Context, name string) (string, error) {
+	node := &corev1.Node{}
+	if err := p.o.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return "", translate("get node", err)
+	}
+	for _, wanted := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type == wanted {
+				return a.Address, nil
+			}
+		}
+	}
+	return "", provider.Errorf(provider.KindUnavailable, "get node", "node %s has no address yet", name)
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *corev1.Pod:
+		return "pod"
+	case *corev1.ConfigMap:
+		return "config map"
+	default:
+		return fmt.Sprintf("%T", o)
+	}
+}

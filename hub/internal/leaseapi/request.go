@@ -3,7 +3,9 @@ package leaseapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,7 +121,8 @@ func (c *checks) selector(selector *leasev1.Selector) lease.Selector {
 		c.add("selector.labels", "selector.labels has %d labels; write at most %d", n, lease.MaxLabels)
 		return lease.Selector{}
 	}
-	for key, value := range selector.GetLabels() {
+	for _, key := range slices.Sorted(maps.Keys(selector.GetLabels())) {
+		value := selector.GetLabels()[key]
 		if len(validation.IsQualifiedName(key)) > 0 {
 			c.add("selector.labels", "selector.labels has the key %q, which no label can have; write one such as tier or example.com/tier", cut(key))
 		} else if len(validation.IsValidLabelValue(value)) > 0 {

@@ -161,13 +161,11 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 	defer inv.mu.Unlock()
 	m := inv.member(memberName)
 	if owner, known := inv.owners[uid]; known && owner != memberName {
-		m.foreign = uid
-		inv.changeMember(memberName)
+		inv.reject(memberName, uid)
 		return
 	}
 	if set := inv.sets[r.GetPlacementUid()]; set != nil && set.member != memberName {
-		m.foreign = uid
-		inv.changeMember(memberName)
+		inv.reject(memberName, uid)
 		return
 	}
 	p := m.proxies[uid]
@@ -195,6 +193,14 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 	}
 }
 
+// reject notes that a member reported what belongs to another.
+func (inv *Inventory) reject(memberName, uid string) {
+	if m := inv.member(memberName); m.foreign != uid {
+		m.foreign = uid
+		inv.changeMember(memberName)
+	}
+}
+
 // material tells whether two reports differ in more than measurements and ages, which change all the time.
 func material(a, b *agentv1.ProxyReport) bool {
 	if a == nil || b == nil {
@@ -215,8 +221,7 @@ func (inv *Inventory) ObserveProxySet(memberName, placementUID string, r *agentv
 	set := inv.sets[placementUID]
 	switch {
 	case set != nil && set.member != memberName:
-		m.foreign = placementUID
-		inv.changeMember(memberName)
+		inv.reject(memberName, placementUID)
 		return
 	case set == nil:
 		set = &proxySet{member: memberName}

@@ -45,7 +45,7 @@ func (e *Engine) acquire(cmd *Acquire, out *Output) (Result, *Refusal) {
 	moved := s != nil && len(chosen) == 0
 	if len(chosen) == 0 {
 		if chosen = v.choose(count, cmd.Exclusive); len(chosen) < least {
-			return nil, e.refuse(v, cmd, least, len(chosen))
+			return nil, e.refuse(v, cmd, least, chosen)
 		}
 	}
 	rec := e.grant(f, cmd, chosen, ttl)

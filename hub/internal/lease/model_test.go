@@ -17,7 +17,7 @@ import (
 // small steps. It does not say which lease id or which cooldown must come,
 // but whether what came is right.
 
-const modelSlots = 2
+const modelSlots = 3
 
 var (
 	modelPolicy = Policy{
@@ -287,7 +287,7 @@ func (m *model) judge(cmd Acquire, result Result, refusal *Refusal) {
 		m.t.Fatalf("refused with room for %d of %d: %v", room, least, refusal)
 	}
 	got := []int{refusal.Matching, refusal.Cooling, refusal.Busy}
-	want := []int{len(fitting), len(cooling), len(usable) - len(cooling)}
+	want := []int{len(fitting), len(cooling), len(usable) - len(cooling) - len(free)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		m.t.Fatalf("counts of matching, cooling, busy (-want +got):\n%s%v", diff, refusal)
 	}

@@ -2,15 +2,16 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
 // refuse says why a view has not enough proxies for an Acquire, and when that
 // can change. It costs the same in a fleet of any size.
-func (e *Engine) refuse(v *view, cmd *Acquire, least, got int) *Refusal {
+func (e *Engine) refuse(v *view, cmd *Acquire, least int, chosen []*proxy) *Refusal {
 	f := v.fleet
 	r := &Refusal{
-		Matching: v.matching, Cooling: v.cooling, Busy: v.classes[usable] - v.cooling,
+		Matching: v.matching, Cooling: v.cooling, Busy: v.classes[usable] - v.cooling - distinct(chosen),
 		RetryAfter: idleRetry,
 	}
 	fitting := f.fitting(v, cmd)
@@ -28,48 +29,94 @@ func (e *Engine) refuse(v *view, cmd *Acquire, least, got int) *Refusal {
 		r.Message = fmt.Sprintf("%s has maxLeasesPerProxy 0, so its proxies are never leased", f.id)
 	case v.classes[usable] == 0 && v.classes[stale] > 0:
 		r.Reason = StaleInventory
-		r.Message = fmt.Sprintf("the hub does not hear from the members that have %s; they are leased again when their members report", fitting)
+		r.Message = fmt.Sprintf("the hub does not hear from the members that have %s; they can be leased again once it does", fitting)
 	case v.classes[usable] == 0:
 		r.Reason = NoCapacity
-		r.Message = fmt.Sprintf("none of %s is ready (%d not ready, %d saturated, %d draining)",
-			fitting, v.classes[down], v.classes[saturated], v.classes[draining])
+		what := "none of " + fitting + " is"
+		if v.matching == 1 {
+			what = fitting + " is not"
+		}
+		r.Message = fmt.Sprintf("%s ready (%d not ready, %d saturated, %d draining)",
+			what, v.classes[down], v.classes[saturated], v.classes[draining])
 	case v.cooling == v.classes[usable]:
 		r.Reason = CoolingDown
 		r.RetryAfter = retryIn(e.now, v.firstEnd())
-		who := "all usable ones of " + fitting
-		if v.key.selector == "" && v.exits == f.exits {
-			who = fmt.Sprintf("all %d exits of %s", f.exits, f.id)
-			if f.exits == 1 {
-				who = "the only exit of " + string(f.id)
-			}
-		} else if v.cooling == v.matching {
-			who = "all of " + fitting
-		}
-		r.Message = fmt.Sprintf("%s %s cooling down for %s; the first is back in %s",
-			who, isAre(f.exits == 1 && v.key.selector == ""), v.target.key, humane(r.RetryAfter))
+		r.Message = fmt.Sprintf("%s cooling down for %s; the first is back in %s", f.whoCools(v, fitting), v.target.key, humane(r.RetryAfter))
 	default:
 		r.Reason = NoCapacity
 		r.RetryAfter = e.firstCapacity(v, cmd.Exclusive)
-		r.Message = e.busyMessage(v, cmd, r, fitting, least, got)
+		r.Message = e.busyMessage(v, cmd, r, fitting, least, len(chosen))
 	}
 	return r
 }
 
+// distinct counts the proxies of a choice, in which one can come repeatedly.
+// It is shorter than MaxCount, as it was not enough.
+func distinct(chosen []*proxy) int {
+	n := 0
+	for i, p := range chosen {
+		if !slices.Contains(chosen[:i], p) {
+			n++
+		}
+	}
+	return n
+}
+
+// whoCools names what cools down: the exits, if it is all of them.
+func (f *fleet) whoCools(v *view, fitting string) string {
+	switch {
+	case v.key.selector == "" && v.exits == f.exits && f.exits == 1:
+		return fmt.Sprintf("the only exit of %s is", f.id)
+	case v.key.selector == "" && v.exits == f.exits:
+		return fmt.Sprintf("all %d exits of %s are", f.exits, f.id)
+	case v.matching == 1:
+		return fitting + " is"
+	case v.cooling == v.matching:
+		return "all of " + fitting + " are"
+	default:
+		return "all usable ones of " + fitting + " are"
+	}
+}
+
 // busyMessage tells what is missing when proxies are usable but taken.
 func (e *Engine) busyMessage(v *view, cmd *Acquire, r *Refusal, fitting string, least, got int) string {
-	what := "have all their slots taken"
-	if cmd.Exclusive {
-		what = "have slots taken, and exclusive needs an empty one"
-	}
-	cooling := ""
-	if r.Cooling > 0 {
-		cooling = fmt.Sprintf(" and %d cool down for %s", r.Cooling, v.target.key)
-	}
 	if got > 0 {
-		return fmt.Sprintf("%s can give %s now, not %d%s; ask for fewer, set min_count, or retry in %s",
-			fitting, plural(got, "lease", "leases"), least, parenthesis(cooling), humane(r.RetryAfter))
+		return fmt.Sprintf("%s can give %s now, not %d; ask for fewer, set min_count, or retry in %s",
+			fitting, plural(got, "lease", "leases"), least, humane(r.RetryAfter))
 	}
-	return fmt.Sprintf("of %s, %d %s%s; one may be free in %s", fitting, r.Busy, what, cooling, humane(r.RetryAfter))
+	one := r.Busy == 1
+	what := "have all their slots taken"
+	switch {
+	case cmd.Exclusive && one:
+		what = "has slots taken, and exclusive needs an empty one"
+	case cmd.Exclusive:
+		what = "have slots taken, and exclusive needs an empty one"
+	case one:
+		what = "has all its slots taken"
+	}
+	if r.Busy == r.Matching {
+		who := "all of " + fitting
+		if one {
+			who = fitting
+		}
+		return fmt.Sprintf("%s %s; one may be free in %s", who, what, humane(r.RetryAfter))
+	}
+	parts := []string{fmt.Sprintf("%d %s", r.Busy, what)}
+	if r.Cooling > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s down for %s", r.Cooling, verb(r.Cooling, "cools", "cool"), v.target.key))
+	}
+	if rest := r.Matching - r.Busy - r.Cooling; rest > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s not usable", rest, verb(rest, "is", "are")))
+	}
+	text := parts[0]
+	for i, part := range parts[1:] {
+		if i == len(parts)-2 {
+			text += " and " + part
+		} else {
+			text += ", " + part
+		}
+	}
+	return fmt.Sprintf("of %s, %s; one may be free in %s", fitting, text, humane(r.RetryAfter))
 }
 
 // firstCapacity returns the time until a slot may be free: at the end of a
@@ -90,10 +137,14 @@ func (e *Engine) firstCapacity(v *view, exclusive bool) time.Duration {
 
 // fitting names the proxies in question.
 func (f *fleet) fitting(v *view, cmd *Acquire) string {
-	if v.key.selector == "" {
-		return fmt.Sprintf("the %s of %s", plural(v.matching, "proxy", "proxies"), f.id)
+	text := "the only proxy of " + string(f.id)
+	if v.matching != 1 {
+		text = fmt.Sprintf("the %d proxies of %s", v.matching, f.id)
 	}
-	return fmt.Sprintf("the %s of %s with %s", plural(v.matching, "proxy", "proxies"), f.id, describe(cmd))
+	if v.key.selector != "" {
+		text += " with " + describe(cmd)
+	}
+	return text
 }
 
 // describe names what an Acquire asks of a proxy.
@@ -116,16 +167,9 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func isAre(one bool) string {
-	if one {
-		return "is"
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
 	}
-	return "are"
-}
-
-func parenthesis(text string) string {
-	if text == "" {
-		return ""
-	}
-	return " (" + text[len(" and "):] + ")"
+	return many
 }

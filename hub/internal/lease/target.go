@@ -3,6 +3,7 @@ package lease
 import (
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
@@ -51,7 +52,7 @@ func ParseTarget(text string) (Target, error) {
 		return Target{}, invalidTarget(text, "has a port; write the host without it, such as www.example.com")
 	}
 	host, err := hostProfile.ToASCII(text)
-	if err != nil {
+	if err != nil || !utf8.ValidString(text) {
 		return Target{}, invalidTarget(text, "is not a host name; write one such as www.example.com")
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")

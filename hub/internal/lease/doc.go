@@ -1,0 +1,85 @@
+// Package lease decides who leases which proxy. It is the pure core of the
+// hub's lease service: it imports no Kubernetes, no Connect, no clock, and
+// starts no goroutine. Time is an argument, and what it decides comes back as
+// values. Its shell is package keeper.
+//
+// # Driving it
+//
+// [Engine.Step] carries out one [Command], [Engine.Tick] lets time pass, and
+// [Engine.NextDeadline] says when the next Tick is due. The caller
+//
+//  1. calls from one goroutine, with times that do not run backwards (earlier
+//     ones count as the latest),
+//  2. appends the Records of each [Output] to a journal before it answers,
+//     also when Step returned a [Refusal],
+//  3. answers with the Result or the Refusal,
+//  4. hands on the Notices, which may be lost,
+//  5. after a restart makes a new Engine and gives it all records in their
+//     order by [Engine.Apply], before the first Step.
+//
+// State changes by records only, in a live engine and in a replay alike, so
+// that the two cannot differ. What is volatile is listed at [Engine.Apply].
+//
+// # What it promises
+//
+//   - A proxy never has more slots under lease than its fleet's
+//     maxLeasesPerProxy, and an exclusive lease has all of them. A slot that
+//     reuseDelay holds back counts as taken.
+//   - Of two leases on one proxy the later one has the greater [FencingToken].
+//   - An Acquire gives all it was asked for, or at least MinCount, or nothing.
+//     A refused command has changed nothing.
+//   - The same RequestID gives the same leases until [Remembered] after the
+//     last of them has ended; with another body it is an error. If none of
+//     them lives any more it is refused with LEASE_EXPIRED, because a dead
+//     lease as a success would be used. Refusals are not remembered.
+//   - Release may be repeated: the second one changes nothing and says so. A
+//     report is accepted until Remembered after the end.
+//   - After a restart without history a fleet grants nothing for its maxTTL:
+//     see [Options].HistoryComplete.
+//
+// # Who is chosen
+//
+// A proxy is usable if it is ready, not saturated, not draining, has an
+// endpoint, and the hub has heard from its member within the freshness window
+// and does not suspect it. A usable proxy can be leased for a target unless an
+// exit of it cools down for the target's key.
+//
+// Of those the least loaded is chosen, then the one that has waited longest at
+// its load: since a lease on it last began or ended, or since it became
+// usable. That a proxy becomes usable counts as use, so that one which comes
+// and goes does not draw all the work.
+//
+// # Cooldowns
+//
+// A ban (blocked, captcha) cools all exits of the proxy, hub-wide, for the
+// target's registrable domain: for base at first, factor times longer for each
+// ban in a row, never longer than max. Bans that come while it cools are the
+// same ban; they begin its rest anew. After the rest, each time as long
+// without a ban forgives one strike. rate_limited cools for as long as the
+// target asked and is no strike. Nothing shortens a cooldown: not an ok, not
+// a new proxy on the same address, not that every exit cools. A proxy whose
+// exits are not known does not cool.
+//
+// [Guard] keeps a burst of bans from burning the pool: bans of one reporter
+// beyond its share cool nothing, and a target on which too many exits were
+// banned within a minute gets no grants for the next one (TARGET_GUARDED).
+//
+// # Refusals
+//
+// A [Refusal] names its [Reason], what it counted and RetryAfter: the earliest
+// moment at which a lease, a held-back slot, a cooldown, a guard, a session or
+// the grace ends that can matter, rounded up to a second. It is a lower bound:
+// where more than 32 leases of proxies that do not matter end before it, it
+// may be too early. Where only the fleet's own progress can help (a proxy
+// becomes ready, a member is heard) it is 5 s, and where waiting cannot help
+// it is zero.
+//
+// # Cost
+//
+// A grant costs the same in a fleet of any size, however many exits cool: see
+// view.go for why, and BenchmarkEngineScale for how much. What looks at every
+// proxy of a fleet: the first Acquire with a selector that was not used
+// lately, a changed maxLeasesPerProxy, [List] after proxies came or went,
+// [ReadUse], and an Acquire of several leases that is refused. What looks at
+// every proxy of a member: the member going silent and coming back.
+package lease

@@ -1,0 +1,169 @@
+// Package proxyset makes a member's proxies as many as the hub has decided.
+//
+// It creates what is missing, marks what the hub lists in drain, and deletes a marked proxy when its deadline has
+// passed, by the agent's own clock, whether or not the hub can be reached. It never chooses which proxy goes.
+package proxyset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// Name is the controller's name, in logs and metrics.
+const Name = "proxyset"
+
+// Options configures a Reconciler.
+type Options struct {
+	// Clock decides when a deadline has passed.
+	Clock clock.PassiveClock
+	// Client gives the client of a member by the name it is engaged under.
+	Client func(ctx context.Context, cluster string) (client.Client, error)
+	// Recorder takes events on transitions; nil takes none.
+	Recorder events.EventRecorder
+}
+
+// Reconciler keeps proxies as many as their set asks for.
+type Reconciler struct{ o Options }
+
+// New makes a Reconciler.
+func New(o Options) (*Reconciler, error) {
+	if o.Clock == nil || o.Client == nil {
+		return nil, errors.New("proxyset controller: Clock and Client are required")
+	}
+	return &Reconciler{o: o}, nil
+}
+
+// SetupWithManager adds the controller to mgr.
+func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
+	return mcbuilder.ControllerManagedBy(mgr).Named(Name).
+		For(&v1alpha1.ProxySet{}).
+		Owns(&v1alpha1.Proxy{}).
+		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
+		WithOptions(mccontroller.Options{MaxConcurrentReconciles: 4, CacheSyncTimeout: 2 * time.Minute}).
+		Complete(r)
+}
+
+// Reconcile makes one pass over one set.
+func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.Result, error) {
+	c, err := r.o.Client(ctx, string(req.ClusterName))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	set := &v1alpha1.ProxySet{}
+	if err := c.Get(ctx, req.NamespacedName, set); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if set.DeletionTimestamp != nil {
+		// Its proxies are its dependents: they go by their owner reference, each through its own finalizer.
+		return ctrl.Result{}, nil
+	}
+	list := &v1alpha1.ProxyList{}
+	if err := c.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.LabelProxySet: set.Name}); err != nil {
+		return ctrl.Result{}, err
+	}
+	var proxies []*v1alpha1.Proxy
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], set) {
+			proxies = append(proxies, &list.Items[i])
+		}
+	}
+	now := r.o.Clock.Now()
+	p := decide(set, proxies, now)
+	applyErr := r.apply(ctx, c, set, p)
+	if apierrors.IsConflict(applyErr) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	if err := r.patchStatus(ctx, c, set, status(set, proxies, p, applyErr)); err != nil || applyErr != nil {
+		return ctrl.Result{}, errors.Join(applyErr, err)
+	}
+	if p.next.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: max(p.next.Sub(now), time.Millisecond)}, nil
+}
+
+// apply marks before it removes, and removes before it creates.
+func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.ProxySet, p plan) error {
+	for _, m := range p.drain {
+		before := m.proxy.DeepCopy()
+		first := m.proxy.Spec.Drain == nil
+		m.proxy.Spec.Drain = &v1alpha1.DrainSpec{Deadline: metav1.NewTime(m.deadline)}
+		if err := c.Patch(ctx, m.proxy, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("mark %s as draining: %w", m.proxy.Name, err)
+		}
+		if first {
+			r.event(set, m.proxy, "Draining", "Drain", "the hub lets it go")
+		}
+	}
+	for _, proxy := range p.remove {
+		err := c.Delete(ctx, proxy, client.Preconditions{UID: &proxy.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete %s: %w", proxy.Name, err)
+		}
+		r.event(set, proxy, "Deleted", "Delete", "its drain deadline has passed")
+	}
+	for _, name := range p.create {
+		proxy := newProxy(set, name)
+		// A cache that lags makes this pass see a proxy too few. The name is the same as before, so the API server says so.
+		if err := c.Create(ctx, proxy); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) event(set *v1alpha1.ProxySet, proxy *v1alpha1.Proxy, reason, action, note string) {
+	if r.o.Recorder != nil {
+		r.o.Recorder.Eventf(set, proxy, corev1.EventTypeNormal, reason, action, "%s: %s", proxy.Name, note)
+	}
+}
+
+// newProxy makes a proxy from a set's template.
+func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
+	labels := make(map[string]string, len(set.Spec.Template.Metadata.Labels)+4)
+	for k, v := range set.Spec.Template.Metadata.Labels {
+		labels[k] = v
+	}
+	labels[v1alpha1.LabelProxySet] = set.Name
+	labels[v1alpha1.LabelFleetUID] = string(set.Spec.FleetUID)
+	labels[v1alpha1.LabelPlacementUID] = string(set.Spec.PlacementUID)
+	labels[v1alpha1.LabelRevision] = set.Spec.Revision
+	return &v1alpha1.Proxy{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace,
+			Name:      name,
+			Labels:    labels,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion:         v1alpha1.GroupVersion.String(),
+				Kind:               "ProxySet",
+				Name:               set.Name,
+				UID:                types.UID(set.UID),
+				Controller:         ptr.To(true),
+				BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: v1alpha1.ProxySpec{
+			Mode:          v1alpha1.ModeManaged,
+			Provider:      set.Spec.Template.Spec.Provider,
+			ProxySettings: *set.Spec.Template.Spec.ProxySettings.DeepCopy(),
+		},
+	}
+}

@@ -1,0 +1,257 @@
+// Package mirror keeps a member's copy of what the hub desires, so that the agent works through any outage of the hub.
+//
+// Each ProxyPlacement of the hub is a ProxySet here, under a name derived from the placement's UID: a tenant's names
+// never reach a member. What the hub's credentials are checked with is in one ConfigMap that every proxy mounts, and
+// beside it who hub and member are, which the agent must know to own anything.
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/shoal-dev/shoal/agent/internal/uplink"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/proto/credential"
+	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
+)
+
+const (
+	// KeysConfigMap is the ConfigMap that every proxy mounts.
+	KeysConfigMap = "shoal-keys"
+	// HubKeys and AgentKeys are its keys: what checks credentials of leases, and of this agent's probes.
+	HubKeys   = "hub.json"
+	AgentKeys = "agent.json"
+
+	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and this agent does not know.
+	AnnotationUnknownFields = "shoal.dev/unknown-fields"
+
+	annotationHash = v1alpha1.AnnotationSpecHash
+)
+
+// Options configures a Mirror.
+type Options struct {
+	// Client writes to the agent's namespace.
+	Client client.Client
+	// Reader reads from it without a cache: what a session is told about must be what is there.
+	Reader client.Reader
+	// Namespace is the agent's own.
+	Namespace string
+}
+
+// Mirror implements [uplink.Applier]. It is safe for concurrent use, for one uid by one caller at a time.
+type Mirror struct {
+	o Options
+
+	mu        sync.Mutex // guards what follows
+	hubUID    string
+	memberUID string
+	known     chan struct{}
+}
+
+var _ uplink.Applier = (*Mirror)(nil)
+
+// New makes a Mirror.
+func New(o Options) (*Mirror, error) {
+	if o.Client == nil || o.Reader == nil || o.Namespace == "" {
+		return nil, errors.New("mirror: Client, Reader and Namespace are required")
+	}
+	return &Mirror{o: o, known: make(chan struct{})}, nil
+}
+
+// Load reads who hub and member are, as an earlier run of the agent has learnt it. It is no error if none has.
+func (m *Mirror) Load(ctx context.Context) error {
+	keys := &corev1.ConfigMap{}
+	err := m.o.Reader.Get(ctx, m.keysName(), keys)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	m.Welcomed(keys.Annotations[v1alpha1.LabelHubUID], keys.Annotations[v1alpha1.LabelMemberUID])
+	return nil
+}
+
+// Identity tells who hub and member are, and whether that is known yet.
+func (m *Mirror) Identity() (hubUID, memberUID string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hubUID, m.memberUID, m.hubUID != "" && m.memberUID != ""
+}
+
+// Known is closed once hub and member are known.
+func (m *Mirror) Known() <-chan struct{} { return m.known }
+
+// Welcomed takes note of who hub and member are. SetKeys, which a session calls next, keeps it.
+func (m *Mirror) Welcomed(hubUID, memberUID string) {
+	if hubUID == "" || memberUID == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hubUID, m.memberUID = hubUID, memberUID
+	select {
+	case <-m.known:
+	default:
+		close(m.known)
+	}
+}
+
+// Held lists the version of every ProxySet.
+func (m *Mirror) Held(ctx context.Context) ([]*agentv1.Held, error) {
+	sets := &v1alpha1.ProxySetList{}
+	if err := m.o.Reader.List(ctx, sets, client.InNamespace(m.o.Namespace)); err != nil {
+		return nil, fmt.Errorf("list proxy sets: %w", err)
+	}
+	held := make([]*agentv1.Held, 0, len(sets.Items))
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		if set.DeletionTimestamp != nil {
+			continue
+		}
+		held = append(held, &agentv1.Held{
+			Uid:        string(set.Spec.PlacementUID),
+			Generation: set.Spec.PlacementGeneration,
+			Hash:       set.Annotations[annotationHash],
+		})
+	}
+	return held, nil
+}
+
+// Apply keeps one item as a ProxySet. A field that this agent does not know is left out and named in an annotation,
+// from which the set's condition Accepted is made: what is not understood is never dropped in silence.
+func (m *Mirror) Apply(ctx context.Context, item uplink.Item) error {
+	spec, unknown, err := decode(item.Spec)
+	if err != nil {
+		return fmt.Errorf("this agent cannot read the placement's spec: %w", err)
+	}
+	if string(spec.PlacementUID) != item.UID {
+		return fmt.Errorf("the spec is of placement %q and came as that of %q", spec.PlacementUID, item.UID)
+	}
+	spec.PlacementGeneration = item.Generation
+	set := &v1alpha1.ProxySet{}
+	key := types.NamespacedName{Namespace: m.o.Namespace, Name: SetName(item.UID)}
+	switch err := m.o.Reader.Get(ctx, key, set); {
+	case apierrors.IsNotFound(err):
+		set = &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		write(set, spec, item.Hash, unknown)
+		return m.o.Client.Create(ctx, set)
+	case err != nil:
+		return fmt.Errorf("get proxy set %s: %w", key.Name, err)
+	case set.DeletionTimestamp != nil:
+		return fmt.Errorf("proxy set %s is still being deleted", key.Name)
+	}
+	if set.Annotations[annotationHash] == item.Hash && set.Spec.PlacementGeneration == item.Generation {
+		return nil
+	}
+	before := set.DeepCopy()
+	write(set, spec, item.Hash, unknown)
+	return m.o.Client.Patch(ctx, set, client.MergeFrom(before))
+}
+
+func write(set *v1alpha1.ProxySet, spec v1alpha1.ProxySetSpec, hash, unknown string) {
+	if set.Labels == nil {
+		set.Labels = map[string]string{}
+	}
+	set.Labels[v1alpha1.LabelFleetUID] = string(spec.FleetUID)
+	set.Labels[v1alpha1.LabelPlacementUID] = string(spec.PlacementUID)
+	set.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	if set.Annotations == nil {
+		set.Annotations = map[string]string{}
+	}
+	set.Annotations[annotationHash] = hash
+	delete(set.Annotations, AnnotationUnknownFields)
+	if unknown != "" {
+		set.Annotations[AnnotationUnknownFields] = unknown
+	}
+	set.Spec = spec
+}
+
+// decode reads a spec. A field that is not known makes no error but comes back as a sentence.
+func decode(data []byte) (spec v1alpha1.ProxySetSpec, unknown string, err error) {
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&spec); err == nil {
+		return spec, "", nil
+	} else {
+		unknown = err.Error()
+	}
+	spec = v1alpha1.ProxySetSpec{}
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return v1alpha1.ProxySetSpec{}, "", err
+	}
+	return spec, unknown, nil
+}
+
+// Delete removes a ProxySet and, before it, its proxies.
+func (m *Mirror) Delete(ctx context.Context, uid string) error {
+	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: m.o.Namespace, Name: SetName(uid)}}
+	err := m.o.Client.Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	return client.IgnoreNotFound(err)
+}
+
+// SetKeys keeps what credentials of leases are checked with, and who hub and member are.
+func (m *Mirror) SetKeys(ctx context.Context, keys []byte) error {
+	if _, _, err := credential.Parse(keys); err != nil {
+		return fmt.Errorf("the hub's keys: %w", err)
+	}
+	return m.writeKeys(ctx, HubKeys, keys)
+}
+
+// SetProbeKeys keeps what credentials of this agent's probes are checked with.
+func (m *Mirror) SetProbeKeys(ctx context.Context, keys []byte) error {
+	return m.writeKeys(ctx, AgentKeys, keys)
+}
+
+// writeKeys replaces one key of the ConfigMap and leaves the other as it is.
+func (m *Mirror) writeKeys(ctx context.Context, key string, value []byte) error {
+	hubUID, memberUID, _ := m.Identity()
+	object := &corev1.ConfigMap{}
+	err := m.o.Reader.Get(ctx, m.keysName(), object)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return fmt.Errorf("get config map %s: %w", KeysConfigMap, err)
+	}
+	if missing {
+		object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: m.o.Namespace, Name: KeysConfigMap}}
+	}
+	before := object.DeepCopy()
+	if object.Data == nil {
+		object.Data = map[string]string{}
+	}
+	object.Data[key] = string(value)
+	if object.Annotations == nil {
+		object.Annotations = map[string]string{}
+	}
+	if hubUID != "" {
+		object.Annotations[v1alpha1.LabelHubUID] = hubUID
+		object.Annotations[v1alpha1.LabelMemberUID] = memberUID
+	}
+	if object.Labels == nil {
+		object.Labels = map[string]string{}
+	}
+	object.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	if missing {
+		return m.o.Client.Create(ctx, object)
+	}
+	return m.o.Client.Patch(ctx, object, client.MergeFrom(before))
+}
+
+func (m *Mirror) keysName() types.NamespacedName {
+	return types.NamespacedName{Namespace: m.o.Namespace, Name: KeysConfigMap}
+}
+
+// SetName derives a ProxySet's name from the UID of its placement.
+func SetName(placementUID string) string {
+	sum := sha256.Sum256([]byte(placementUID))
+	return "ps-" + hex.EncodeToString(sum[:6])
+}

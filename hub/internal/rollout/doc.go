@@ -57,8 +57,11 @@
 //  3. Stop the lease engine from granting on the names in Drained before
 //     writing them, and step again if one of them was leased meanwhile: an
 //     unleased victim's deadline is now.
-//  4. Say in Unconfirmed which placements the member has yet to confirm.
-//  5. Pass as current the revision that is to be rolled to; for a paused fleet
+//  4. Report proxies only of the very placements given, by their UID: one of
+//     the same member and revision may have existed before, with proxies of the
+//     same names.
+//  5. Say in Unconfirmed which placements the member has yet to confirm.
+//  6. Pass as current the revision that is to be rolled to; for a paused fleet
 //     that is the one before.
 //
 // A creation that is called off (Replicas lowered before the member created the

@@ -12,12 +12,18 @@ import (
 )
 
 // simProxy is a proxy as it is on its member, whatever the hub knows of it.
-type simProxy struct{ Proxy }
+type simProxy struct {
+	Proxy
+	// of is the placement it was made for.
+	of int
+}
 
 // simSet is a member's copy of one placement and the proxies it made for it.
 type simSet struct {
 	applied Placement
-	proxies map[ProxyName]*simProxy
+	// of and version say which placement, and which write of it, was applied.
+	of, version int
+	proxies     map[ProxyName]*simProxy
 }
 
 // world is a hub, some naive members, and the delays between them: members see
@@ -28,8 +34,10 @@ type world struct {
 	in      Input
 	written map[Key]Placement
 	sets    map[Key]*simSet
+	// uid and version number the placements of a key, and the writes.
+	uid, version map[Key]int
 	// reported is the hub's view of each member.
-	reported map[MemberID][]Proxy
+	reported map[MemberID][]simProxy
 	// unconfirmed are the placements that were written and not reported upon.
 	unconfirmed map[Key]bool
 	// drains remembers, by UID, the earliest deadline ever written for a proxy.
@@ -42,8 +50,8 @@ type world struct {
 func newWorld(t *rapid.T, members int) *world {
 	w := &world{
 		t: t, now: t0, written: map[Key]Placement{}, sets: map[Key]*simSet{},
-		reported: map[MemberID][]Proxy{}, drains: map[ProxyUID]time.Time{},
-		unconfirmed: map[Key]bool{},
+		reported: map[MemberID][]simProxy{}, drains: map[ProxyUID]time.Time{},
+		unconfirmed: map[Key]bool{}, uid: map[Key]int{}, version: map[Key]int{},
 	}
 	w.in = Input{Current: "r0", DrainTimeout: 30 * time.Second}
 	for i := range members {
@@ -74,10 +82,11 @@ func (w *world) sync(id MemberID) {
 		if key.Member != id {
 			continue
 		}
-		if w.sets[key] == nil {
-			w.sets[key] = &simSet{proxies: map[ProxyName]*simProxy{}}
+		// Another placement of the same name replaces what the last one made.
+		if set := w.sets[key]; set == nil || set.of != w.uid[key] {
+			w.sets[key] = &simSet{of: w.uid[key], proxies: map[ProxyName]*simProxy{}}
 		}
-		w.sets[key].applied = p
+		w.sets[key].applied, w.sets[key].version = p, w.version[key]
 	}
 	for key := range w.sets {
 		if _, ok := w.written[key]; key.Member == id && !ok {
@@ -88,7 +97,8 @@ func (w *world) sync(id MemberID) {
 
 // act lets a member create up to n missing proxies and remove all overdue ones.
 func (w *world) act(id MemberID, n int) {
-	for key, set := range w.sets {
+	for _, key := range slices.SortedFunc(maps.Keys(w.sets), compareKeys) {
+		set := w.sets[key]
 		if key.Member != id {
 			continue
 		}
@@ -112,7 +122,7 @@ func (w *world) act(id MemberID, n int) {
 				continue
 			}
 			w.next++
-			set.proxies[name] = &simProxy{Proxy: Proxy{
+			set.proxies[name] = &simProxy{of: set.of, Proxy: Proxy{
 				Name: name, UID: ProxyUID(fmt.Sprintf("uid-%05d", w.next)),
 				Member: key.Member, Revision: key.Revision, CreatedAt: w.now,
 			}}
@@ -133,15 +143,15 @@ func (w *world) checkRemoval(p *simProxy) {
 }
 
 func (w *world) report(id MemberID) {
-	var out []Proxy
+	var out []simProxy
 	for _, key := range slices.SortedFunc(maps.Keys(w.sets), compareKeys) {
 		if key.Member != id {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(w.sets[key].proxies)) {
-			out = append(out, w.sets[key].proxies[name].Proxy)
+			out = append(out, *w.sets[key].proxies[name])
 		}
-		if gocmp.Equal(w.sets[key].applied, w.written[key]) {
+		if set := w.sets[key]; set.of == w.uid[key] && set.version == w.version[key] {
 			delete(w.unconfirmed, key)
 		}
 	}
@@ -186,8 +196,11 @@ func (w *world) observe() Input {
 	}
 	for _, m := range in.Members {
 		for _, p := range w.reported[m.ID] {
+			if p.of != w.uid[Key{p.Member, p.Revision}] {
+				continue
+			}
 			p.Leased = live[p.UID]
-			in.Proxies = append(in.Proxies, p)
+			in.Proxies = append(in.Proxies, p.Proxy)
 		}
 	}
 	return in
@@ -210,8 +223,14 @@ func (w *world) step() Plan {
 		uids[key][p.Name] = p.UID
 	}
 	for _, p := range plan.Placements {
-		if !gocmp.Equal(w.written[p.Key], p) {
+		before, exists := w.written[p.Key]
+		if !exists {
+			w.next++
+			w.uid[p.Key] = w.next
+		}
+		if !exists || !gocmp.Equal(before, p) {
 			w.written[p.Key] = p
+			w.version[p.Key]++
 			w.unconfirmed[p.Key] = true
 		}
 		for _, d := range p.Drain {

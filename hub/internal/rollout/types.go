@@ -73,9 +73,9 @@ type Input struct {
 	// Placements are the placements as they are written down now.
 	Placements []Placement
 	// Unconfirmed are the placements whose last write the member has not both
-	// applied and reported upon. They are never finished: a creation that was
-	// called off could arrive after the placement is gone, and its name be
-	// mistaken for one of a later placement of the same revision.
+	// applied and reported upon. They are never finished, since a
+	// creation that was called off may still arrive. Nil means that all are
+	// confirmed.
 	Unconfirmed map[Key]bool
 	// Proxies are all proxies that members reported, the draining ones too.
 	Proxies []Proxy

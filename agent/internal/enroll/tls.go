@@ -11,16 +11,24 @@ import (
 // certificates of the hub, that are current then: a renewal needs no new configuration, only a new connection. Before
 // the agent is enrolled, handshakes fail.
 func (e *Enroller) TLSConfig() *tls.Config {
-	return e.tlsConfig(func(state tls.ConnectionState) error {
+	config := e.tlsConfig(func(state tls.ConnectionState) error {
 		current := e.current.Load()
 		if current == nil {
 			return errors.New("the agent is not enrolled yet")
 		}
 		return e.verify(state.PeerCertificates, current.roots)
 	})
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if current := e.current.Load(); current != nil {
+			return current.pair, nil
+		}
+		return new(tls.Certificate), nil
+	}
+	return config
 }
 
-// pinnedConfig trusts whoever shows a chain that ends in a certificate authority with the pinned key.
+// pinnedConfig trusts whoever shows a chain that ends in a certificate authority with the pinned key. It shows no
+// certificate: an agent that registers has none, or one that has ended, for which the hub would turn it away.
 func (e *Enroller) pinnedConfig() *tls.Config {
 	return e.tlsConfig(func(state tls.ConnectionState) error {
 		roots := x509.NewCertPool()
@@ -51,12 +59,6 @@ func (e *Enroller) tlsConfig(verify func(tls.ConnectionState) error) *tls.Config
 		Time:               e.o.Clock.Now,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does all that the standard verification does
 		VerifyConnection:   verify,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if current := e.current.Load(); current != nil {
-				return current.pair, nil
-			}
-			return new(tls.Certificate), nil
-		},
 	}
 }
 

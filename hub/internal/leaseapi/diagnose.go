@@ -207,7 +207,8 @@ func (d *diagnosis) scalar(at string, value json.RawMessage, field protoreflect.
 	}
 }
 
-var durationText = regexp.MustCompile(`^-?[0-9]{1,12}(\.[0-9]{1,9})?s$`)
+// durationText is what protojson takes, which is a little more than it writes.
+var durationText = regexp.MustCompile(`^[-+]?[0-9]{0,12}(\.[0-9]{0,9})?s$`)
 
 // kindOf names the JSON type of a value, as "… is an array".
 func kindOf(value json.RawMessage) string {
@@ -239,10 +240,10 @@ func shown(value json.RawMessage, kind string) string {
 	}
 }
 
-// cut shortens what a caller wrote, so that a message stays a message.
+// cut shortens what a caller wrote, so that a message stays a message, and makes it text that can be sent.
 func cut(text string) string {
 	if len(text) <= maxQuoted {
-		return text
+		return strings.ToValidUTF8(text, "\uFFFD")
 	}
 	return strings.ToValidUTF8(text[:maxQuoted], "") + "…"
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -42,6 +43,7 @@ type hub struct {
 	keeper *keeper.Keeper
 	keys   credential.KeySet
 	log    *syncBuffer
+	tls    *tls.Config
 }
 
 // dials change a part of a hub.
@@ -100,7 +102,7 @@ func newHub(t *testing.T, d dials) *hub {
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	h.url = server.URL
+	h.url, h.tls = server.URL, server.TLS
 	h.http2 = server.Client()
 	transport := h.http2.Transport.(*http.Transport).Clone()
 	transport.ForceAttemptHTTP2 = false

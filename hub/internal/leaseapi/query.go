@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,8 +17,8 @@ import (
 // of its message, and those of its selector without the selector around them.
 func decodeQuery(raw string, into proto.Message) error {
 	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return &badJSON{message: "the query cannot be read; escape its values, such as fleet=crawl%2Fnews"}
+	if unescaped, unescapeErr := url.QueryUnescape(raw); err != nil || unescapeErr != nil || !utf8.ValidString(unescaped) {
+		return &badJSON{message: "the query cannot be read; write UTF-8 and escape its values, such as fleet=crawl%2Fnews"}
 	}
 	request, ok := into.(*leasev1.ListProxiesRequest)
 	if !ok {

@@ -1,0 +1,110 @@
+package leaseapi
+
+import (
+	"errors"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
+)
+
+// requests makes one empty message of each request.
+func requests() []proto.Message {
+	return []proto.Message{
+		&leasev1.AcquireRequest{}, &leasev1.RenewRequest{}, &leasev1.ReleaseRequest{},
+		&leasev1.ReportRequest{}, &leasev1.GetLeaseRequest{}, &leasev1.ListProxiesRequest{},
+	}
+}
+
+// FuzzDecode feeds any text to the decoder of every request, and what it takes to the validation behind it. A body is
+// either a request, and then writing and reading it again gives the same, or it is refused in words that can be sent.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		``, `{}`, `[]`, `null`, `"x"`, `{"fleet":"crawl/news"}`,
+		`{"fleet":"crawl/news","selector":{"labels":{"tier":"fast"},"exit":"203.0.113.9"},"target":"example.com","ttl":"600s","count":2,"min_count":1}`,
+		`{"fleet":"crawl/news","ttl":600,"count":1.5,"exclusive":"yes","selector":[]}`,
+		`{"leaseId":"lse_1","outcome":{"kind":"RATE_LIMITED","retryAfter":"41s"}}`,
+		`{"lease_id":"lse_1","leaseId":"lse_2","outcome":{"kind":"BLOKED","pages":-1}}`,
+		`{"fleet":"crawl/news","pageSize":10,"pageToken":"eyJhIjoiYSIsInQiOjEsIm8iOiJBUT09In0"}`,
+		`{"fleet":"a"}{"fleet":"b"}`, `{"fleet":"\ud800"}`, "{\"fleet\":\"\xff\"}", `{"ttl":"-0.000000001s"}`, `{"ttl":"315576000001s"}`, `{"count":"1e1"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	caller := Caller{Principal: "token:fuzz"}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, into := range requests() {
+			err := decodeJSON(body, into)
+			if err != nil {
+				checkBad(t, body, err)
+				continue
+			}
+			if bad := diagnose(body, into.ProtoReflect().Descriptor()); bad != nil {
+				t.Errorf("%T takes %q, but the diagnosis is %q", into, body, bad.message)
+			}
+			text, err := protojson.Marshal(into)
+			if err != nil {
+				t.Fatalf("%T of %q cannot be written: %v", into, body, err)
+			}
+			again := into.ProtoReflect().New().Interface()
+			if err := decodeJSON(text, again); err != nil || !proto.Equal(into, again) {
+				t.Errorf("%q reads as %v, and %q as %v (%v)", body, into, text, again, err)
+			}
+			validate(caller, into)
+		}
+	})
+}
+
+func checkBad(t *testing.T, body []byte, err error) {
+	t.Helper()
+	var bad *badJSON
+	if !errors.As(err, &bad) {
+		t.Fatalf("%q: the error is a %T", body, err)
+	}
+	// Ten fields with what is allowed in them are the longest.
+	if bad.message == "" || len(bad.message) > 10_000 || !utf8.ValidString(bad.message) {
+		t.Errorf("%q: the message has %d bytes: %q", body, len(bad.message), bad.message)
+	}
+	for _, field := range bad.fields {
+		if !utf8.ValidString(field.GetField()) || field.GetMessage() == "" {
+			t.Errorf("%q: field %q has the message %q", body, field.GetField(), field.GetMessage())
+		}
+	}
+}
+
+// validate runs what follows the decoding. Its refusals are tested elsewhere; here it must only not panic.
+func validate(caller Caller, request proto.Message) {
+	switch request := request.(type) {
+	case *leasev1.AcquireRequest:
+		_, _ = acquireCommand(caller, request)
+	case *leasev1.RenewRequest:
+		_, _ = renewCommand(caller, request)
+	case *leasev1.ReleaseRequest:
+		_, _ = releaseCommand(caller, request)
+	case *leasev1.ReportRequest:
+		_, _ = reportCommand(caller, request)
+	case *leasev1.GetLeaseRequest:
+		_, _ = getCommand(caller, request)
+	case *leasev1.ListProxiesRequest:
+		_, _, _ = listCommand(request)
+	}
+}
+
+// FuzzQuery does the same for the query of GET /v1/proxies.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{
+		"", "fleet=crawl%2Fnews", "fleet=crawl/news&label=tier=fast&label=a=b&region=x&pageSize=10", "pageSize=-1&page_size=2", "label=%ff=%00", "fleet=a;b", "x=1&x=2",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		request := &leasev1.ListProxiesRequest{}
+		if err := decodeQuery(query, request); err != nil {
+			checkBad(t, []byte(query), err)
+			return
+		}
+		validate(Caller{}, request)
+	})
+}

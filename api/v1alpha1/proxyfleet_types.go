@@ -173,8 +173,8 @@ type Toleration struct {
 }
 
 // FleetUpdate says how proxies are replaced when the template changes.
-// +kubebuilder:validation:XValidation:rule="type(self.maxSurge) == string || int(self.maxSurge) >= 0",message="write a maxSurge of 0 or more, or a percentage such as 25%"
-// +kubebuilder:validation:XValidation:rule="type(self.maxUnavailable) == string || int(self.maxUnavailable) >= 0",message="write a maxUnavailable of 0 or more, or a percentage such as 25%"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || type(self.maxSurge) == string || int(self.maxSurge) >= 0",message="write a maxSurge of 0 or more, or a percentage such as 25%"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxUnavailable) || type(self.maxUnavailable) == string || int(self.maxUnavailable) >= 0",message="write a maxUnavailable of 0 or more, or a percentage such as 25%"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxSurge) || !has(self.maxUnavailable) || !(string(self.maxSurge) in ['0', '0%']) || !(string(self.maxUnavailable) in ['0', '0%'])",message="set maxSurge or maxUnavailable above 0: with both at 0 nothing could ever be replaced"
 type FleetUpdate struct {
 	// maxSurge is how many proxies above replicas there may be during an update: a number, or a percentage rounded up.

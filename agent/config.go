@@ -87,8 +87,8 @@ func (k *KubernetesSettings) HostPorts() (first, last int32) { return k.first, k
 
 // CeilingSettings bounds what a hub may ask for.
 type CeilingSettings struct {
-	// ClusterCIDRs are the cluster's pod and service ranges, required: no proxy ever connects there. The addresses of its
-	// nodes are added by the agent.
+	// ClusterCIDRs are the cluster's pod, service and node ranges, required: no proxy ever connects there. They are written
+	// here and not read from the cluster, because each change of them replaces every proxy.
 	ClusterCIDRs []string `yaml:"clusterCIDRs"`
 	// AllowedCIDRs are the private ranges a fleet may open.
 	AllowedCIDRs []string `yaml:"allowedCIDRs,omitempty"`

@@ -1,0 +1,43 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// recheck is how soon a refused proxy is looked at again: room may have been made for it.
+const recheck = time.Minute
+
+// checkCeiling refuses what the cluster's owner does not allow. Nothing is made for a proxy that is refused.
+func (r *Reconciler) checkCeiling(_ context.Context, s *scope) (time.Duration, error) {
+	s.violations = ceiling.Check(s.policy, s.proxy.Spec, before(s))
+	if len(s.violations) == 0 {
+		return 0, nil
+	}
+	words := make([]string, len(s.violations))
+	for i, v := range s.violations {
+		words[i] = fmt.Sprintf("%s: %s", v.Rule, v.Message)
+	}
+	s.reason, s.problem = v1alpha1.ReasonAboveCeiling, strings.Join(words, "; ")
+	return recheck, nil
+}
+
+// before counts the proxies that are ahead of this one: those that are older. The count does not change with the order
+// in which passes happen to run.
+func before(s *scope) int {
+	n := 0
+	for i := range s.others {
+		o := &s.others[i]
+		older := o.CreationTimestamp.Time.Before(s.proxy.CreationTimestamp.Time)
+		same := o.CreationTimestamp.Time.Equal(s.proxy.CreationTimestamp.Time)
+		if older || same && o.UID < s.proxy.UID {
+			n++
+		}
+	}
+	return n
+}

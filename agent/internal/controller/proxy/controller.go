@@ -1,0 +1,173 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
+	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+	"github.com/shoal-dev/shoal/agent/provider"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// Name is the controller's name, in logs and metrics.
+const Name = "proxy"
+
+// Prober probes proxies and keeps verdicts. *probe.Runner is one.
+type Prober interface {
+	Upsert(p probe.Proxy)
+	Remove(uid probe.UID)
+	Verdict(uid probe.UID) (probe.Verdict, bool)
+}
+
+// Entry is an entry of the provider file.
+type Entry struct {
+	// Provider makes the instances.
+	Provider provider.Provider
+	// Salt is hashed with a Proxy's spec, so that a changed entry replaces the instances made from it.
+	Salt string
+	// FirstPort and LastPort are the range of ports on the member's nodes; 0 where proxies are not exposed that way.
+	FirstPort, LastPort int32
+}
+
+// Member is what the controller must know of the member it works in.
+type Member interface {
+	// Identity gives the UIDs of hub and member, and whether they are known yet.
+	Identity() (hubUID, memberUID string, ok bool)
+}
+
+// Credential makes the user name and password of a probe through one proxy.
+type Credential func(now time.Time, proxyUID string) (user, pass string, err error)
+
+// Options configures a Reconciler.
+type Options struct {
+	// Clock dates transitions.
+	Clock clock.PassiveClock
+	// Client gives the client of a member by the name it is engaged under.
+	Client func(ctx context.Context, cluster string) (client.Client, error)
+	// Entries are the entries of the provider file by name.
+	Entries map[string]Entry
+	// Member tells whose the instances are.
+	Member Member
+	// HomeClusterUID is the UID of the cluster that the agent keeps its objects in.
+	HomeClusterUID string
+	// Policy is the cluster owner's ceiling, asked anew in each pass: node addresses come and go.
+	Policy func() ceiling.Policy
+	// Echoes are the probe targets, open to every proxy.
+	Echoes []netip.AddrPort
+	// Prober probes.
+	Prober Prober
+	// Credential makes credentials for probes.
+	Credential Credential
+	// Recorder takes events on transitions; nil takes none.
+	Recorder events.EventRecorder
+}
+
+// Reconciler leads Proxies through their life.
+type Reconciler struct {
+	o     Options
+	ports *portBook
+}
+
+// New makes a Reconciler.
+func New(o Options) (*Reconciler, error) {
+	if o.Clock == nil || o.Client == nil || o.Member == nil || o.Policy == nil || o.Prober == nil || o.Credential == nil || o.HomeClusterUID == "" {
+		return nil, errors.New("proxy controller: Clock, Client, Member, HomeClusterUID, Policy, Prober and Credential are required")
+	}
+	return &Reconciler{o: o, ports: newPortBook()}, nil
+}
+
+// SetupWithManager adds the controller to mgr. Verdicts is the source of passes that a changed verdict asks for.
+func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, verdicts *Verdicts) error {
+	return mcbuilder.ControllerManagedBy(mgr).Named(Name).
+		For(&v1alpha1.Proxy{}).
+		Owns(&corev1.Pod{}).
+		WatchesRawSource(verdicts).
+		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
+		WithOptions(mccontroller.Options{MaxConcurrentReconciles: 8, CacheSyncTimeout: 2 * time.Minute}).
+		Complete(r)
+}
+
+// Reconcile makes one pass over one Proxy.
+func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.Result, error) {
+	c, err := r.o.Client(ctx, string(req.ClusterName))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	proxy := &v1alpha1.Proxy{}
+	if err := c.Get(ctx, req.NamespacedName, proxy); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if proxy.DeletionTimestamp != nil {
+		return r.finalize(ctx, c, proxy)
+	}
+	if controllerutil.AddFinalizer(proxy, v1alpha1.FinalizerProxy) {
+		// Nothing else in this pass: no provider is called before the finalizer is durable. The update asks for the next.
+		before := proxy.DeepCopy()
+		before.Finalizers = before.Finalizers[:len(before.Finalizers)-1]
+		return quiet(c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	}
+
+	s, err := r.gather(ctx, c, proxy)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result := smallest{}
+	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch} {
+		after, phaseErr := phase(ctx, s)
+		result.add(after, phaseErr)
+		if s.stop {
+			break
+		}
+	}
+	if err := r.patchStatus(ctx, c, s, result.err == nil); err != nil {
+		return quiet(err)
+	}
+	return result.done()
+}
+
+// quiet turns a conflict into another pass: somebody else wrote, and the cache will tell.
+func quiet(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
+
+// smallest keeps the smallest requeue of the phases, and their errors.
+type smallest struct {
+	after time.Duration
+	err   error
+}
+
+func (s *smallest) add(after time.Duration, err error) {
+	s.err = errors.Join(s.err, err)
+	if after > 0 && (s.after == 0 || after < s.after) {
+		s.after = after
+	}
+}
+
+// done gives the result of the pass. A provider that named its own time is asked again then; any other error backs off.
+func (s *smallest) done() (ctrl.Result, error) {
+	if s.err != nil {
+		if wait := provider.RetryAfter(s.err); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+		return ctrl.Result{}, s.err
+	}
+	return ctrl.Result{RequeueAfter: s.after}, nil
+}

@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+	"github.com/shoal-dev/shoal/agent/internal/squid"
+	"github.com/shoal-dev/shoal/agent/provider"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// scope is what one pass has read, and what its phases have found. Only phases write to it, each to its own part.
+type scope struct {
+	proxy *v1alpha1.Proxy
+	// others are the other Proxies of the namespace.
+	others []v1alpha1.Proxy
+	// entry is the provider entry that the spec names; nil with mode External, and where there is none of that name.
+	entry *Entry
+	// policy is the cluster owner's ceiling.
+	policy ceiling.Policy
+	// identity says whose the instance is; known is false until hub and member are known.
+	identity provider.Identity
+	known    bool
+	// verdict is what the probes say; judged is false before the first result.
+	verdict probe.Verdict
+	judged  bool
+
+	// violations are what checkCeiling found.
+	violations []ceiling.Violation
+	// instance is what the provider said in this pass; nil where there is none.
+	instance *provider.Instance
+	// problem is what keeps the instance from being provisioned, for people; permanent means that only another spec helps.
+	problem   string
+	reason    string
+	permanent bool
+	// next are the status fields that provision writes ahead.
+	next ahead
+	// stop ends the pass early: what comes next depends on what is written now.
+	stop bool
+}
+
+// ahead is what is written to the status before a provider is asked.
+type ahead struct {
+	instanceName string
+	specHash     string
+	hostPort     int32
+}
+
+// gather reads all that the phases look at.
+func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy) (*scope, error) {
+	s := &scope{proxy: proxy, policy: r.o.Policy()}
+	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
+	s.identity, s.known = r.identity(proxy)
+	s.verdict, s.judged = r.o.Prober.Verdict(probe.UID(proxy.UID))
+	if entry, ok := r.o.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
+		s.entry = &entry
+	}
+	list := &v1alpha1.ProxyList{}
+	if err := c.List(ctx, list, client.InNamespace(proxy.Namespace)); err != nil {
+		return nil, fmt.Errorf("list proxies: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].UID != proxy.UID {
+			s.others = append(s.others, list.Items[i])
+		}
+	}
+	return s, nil
+}
+
+func (r *Reconciler) identity(proxy *v1alpha1.Proxy) (provider.Identity, bool) {
+	hubUID, memberUID, ok := r.o.Member.Identity()
+	return provider.Identity{
+		ProxyUID:       string(proxy.UID),
+		HubUID:         hubUID,
+		MemberUID:      memberUID,
+		HomeClusterUID: r.o.HomeClusterUID,
+	}, ok
+}
+
+// request makes the request for the proxy's instance, and refuses what cannot be rendered. The name is filled in from
+// the hash of all the rest, so that anything that matters makes another instance.
+func (r *Reconciler) request(s *scope, hostPort int32) (provider.Request, error) {
+	settings := *s.proxy.Spec.ProxySettings.DeepCopy()
+	config, err := squid.Render(squid.Config{
+		Port:         uint16(settings.Port), //nolint:gosec // 1024 to 65535, by the schema
+		ProxyUID:     string(s.proxy.UID),
+		PlainPorts:   ports(settings.Egress.Ports),
+		ConnectPorts: ports(settings.Egress.ConnectPorts),
+		ClusterCIDRs: s.policy.ClusterCIDRs,
+		AllowedCIDRs: prefixes(settings.Egress.AllowedCIDRs),
+		EchoTargets:  r.o.Echoes,
+	})
+	if err != nil {
+		return provider.Request{}, &provider.Error{Kind: provider.KindInvalidSpec, Op: "render squid.conf", Err: err}
+	}
+	// How a proxy is probed changes nothing about its instance.
+	hashed := settings
+	hashed.HealthCheck = v1alpha1.HealthCheck{}
+	text, err := json.Marshal(hashed)
+	if err != nil {
+		return provider.Request{}, &provider.Error{Kind: provider.KindInvalidSpec, Op: "hash spec", Err: err}
+	}
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(s.proxy.Spec.Provider), []byte(s.entry.Salt), text, config, fmt.Append(nil, hostPort)} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	hash := hex.EncodeToString(h.Sum(nil))[:16]
+	return provider.Request{
+		Name:     provider.InstanceName(string(s.proxy.UID), hash),
+		Identity: s.identity,
+		Owner:    provider.Owner{Namespace: s.proxy.Namespace, Name: s.proxy.Name, UID: string(s.proxy.UID)},
+		SpecHash: hash,
+		Settings: settings,
+		HostPort: hostPort,
+		Config:   string(config),
+	}, nil
+}
+
+func ports(from []int32) []uint16 {
+	to := make([]uint16, len(from))
+	for i, p := range from {
+		to[i] = uint16(p) //nolint:gosec // 1 to 65535, by the schema
+	}
+	return to
+}
+
+// prefixes parses ranges that the ceiling has already passed.
+func prefixes(from []string) []netip.Prefix {
+	var to []netip.Prefix
+	for _, text := range from {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			to = append(to, p.Masked())
+		}
+	}
+	return to
+}

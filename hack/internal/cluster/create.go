@@ -58,7 +58,13 @@ func (k *Keeper) reconcile(ctx context.Context, e *engine.Engine, group *Group) 
 	// Together: most of a cluster's start is waiting.
 	errs := parallel(make, func(c *Cluster) error {
 		log := filepath.Join(groupDir(k.Cache, group.Prefix), c.Name+".log")
-		return k.Log.Step("Cluster "+c.Name, "20 to 60 s", func() error { return w.create(ctx, c, log) })
+		return k.Log.Step("Cluster "+c.Name, "20 to 60 s", func() error {
+			err := w.create(ctx, c, log)
+			if err != nil && ctx.Err() == nil {
+				w.diagnose(ctx, c, log)
+			}
+			return err
+		})
 	})
 	for i, c := range make {
 		c.Complete = errs[i] == nil
@@ -178,6 +184,19 @@ func (w *worker) create(ctx context.Context, c *Cluster, log string) error {
 		return fmt.Errorf("%s has %d nodes where %d were asked for", c.Name, len(c.Nodes), c.Want)
 	}
 	return nil
+}
+
+// diagnose adds to the log what a person would look at first.
+func (w *worker) diagnose(ctx context.Context, c *Cluster, log string) {
+	run := w.run(log)
+	node := c.Name + "-control-plane"
+	for _, args := range [][]string{
+		{"exec", node, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--request-timeout=5s", "get", "nodes,pods", "-A", "-o", "wide"},
+		{"exec", node, "crictl", "ps", "--all"},
+		{"exec", node, "journalctl", "--no-pager", "--lines=100", "--unit=kubelet", "--unit=shoal-node", "--unit=preloaded-images"},
+	} {
+		_ = run.Run(ctx, w.tool("docker"), args...) // whatever of it works
+	}
 }
 
 // nodes returns what the cluster says of its nodes; one that is not ready is an error.

@@ -105,6 +105,9 @@ func (k *Keeper) Up(ctx context.Context, request Request) (*Group, error) {
 			return nil, err
 		}
 	}
+	if err := k.raiseLimits(); err != nil {
+		return nil, err
+	}
 	image, err := k.nodeImage(ctx, e)
 	if err != nil {
 		return nil, err

@@ -71,6 +71,8 @@ type Options struct {
 	Echoes []netip.AddrPort
 	// Prober probes.
 	Prober Prober
+	// Verdicts is told by who runs the Prober when a verdict has changed.
+	Verdicts *Verdicts
 	// Credential makes credentials for probes.
 	Credential Credential
 	// Recorder takes events on transitions; nil takes none.
@@ -85,18 +87,18 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Clock == nil || o.Client == nil || o.Member == nil || o.Policy == nil || o.Prober == nil || o.Credential == nil || o.HomeClusterUID == "" {
-		return nil, errors.New("proxy controller: Clock, Client, Member, HomeClusterUID, Policy, Prober and Credential are required")
+	if o.Clock == nil || o.Client == nil || o.Member == nil || o.Policy == nil || o.Prober == nil || o.Verdicts == nil || o.Credential == nil || o.HomeClusterUID == "" {
+		return nil, errors.New("proxy controller: Clock, Client, Member, HomeClusterUID, Policy, Prober, Verdicts and Credential are required")
 	}
 	return &Reconciler{o: o, ports: newPortBook()}, nil
 }
 
-// SetupWithManager adds the controller to mgr. Verdicts is the source of passes that a changed verdict asks for.
-func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager, verdicts *Verdicts) error {
+// SetupWithManager adds the controller to mgr.
+func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 	return mcbuilder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.Proxy{}).
 		Owns(&corev1.Pod{}).
-		WatchesRawSource(verdicts).
+		WatchesRawSource(r.o.Verdicts).
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
 		WithOptions(mccontroller.Options{MaxConcurrentReconciles: 8, CacheSyncTimeout: 2 * time.Minute}).
 		Complete(r)
@@ -122,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 		return quiet(c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	}
 
-	s, err := r.gather(ctx, c, proxy)
+	s, err := r.gather(ctx, c, proxy, req)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -18,6 +18,7 @@ import (
 // finalize removes the instance of a Proxy that is being deleted, then the finalizer.
 func (r *Reconciler) finalize(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy) (ctrl.Result, error) {
 	r.o.Prober.Remove(probe.UID(proxy.UID))
+	r.o.Verdicts.forget(probe.UID(proxy.UID))
 	if !controllerutil.ContainsFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		return ctrl.Result{}, nil
 	}

@@ -18,10 +18,12 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 	endpoint, ok := s.endpoint()
 	if !ok {
 		r.o.Prober.Remove(uid)
+		r.o.Verdicts.forget(uid)
 		s.verdict, s.judged = probe.Verdict{}, false
 		return 0, nil
 	}
 	proxyUID := string(s.proxy.UID)
+	r.o.Verdicts.track(uid, s.request)
 	r.o.Prober.Upsert(probe.Proxy{
 		UID:      uid,
 		Endpoint: net.JoinHostPort(endpoint.Host, strconv.Itoa(int(endpoint.Port))),

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/probe"
@@ -19,7 +20,8 @@ import (
 
 // scope is what one pass has read, and what its phases have found. Only phases write to it, each to its own part.
 type scope struct {
-	proxy *v1alpha1.Proxy
+	request mcreconcile.Request
+	proxy   *v1alpha1.Proxy
 	// others are the other Proxies of the namespace.
 	others []v1alpha1.Proxy
 	// entry is the provider entry that the spec names; nil with mode External, and where there is none of that name.
@@ -55,8 +57,8 @@ type ahead struct {
 }
 
 // gather reads all that the phases look at.
-func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy) (*scope, error) {
-	s := &scope{proxy: proxy, policy: r.o.Policy()}
+func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy, request mcreconcile.Request) (*scope, error) {
+	s := &scope{request: request, proxy: proxy, policy: r.o.Policy()}
 	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
 	s.identity, s.known = r.identity(proxy)
 	s.verdict, s.judged = r.o.Prober.Verdict(probe.UID(proxy.UID))

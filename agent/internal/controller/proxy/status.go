@@ -37,7 +37,9 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 			st.Exits = append(st.Exits, exit.String())
 		}
 	}
-	st.Probe = v1alpha1.ProbeSummary{}
+	if !s.held() {
+		st.Probe = v1alpha1.ProbeSummary{}
+	}
 	if s.judged {
 		since := metav1.NewTime(s.verdict.Since).Rfc3339Copy()
 		st.Probe = v1alpha1.ProbeSummary{Class: summary(s), Since: &since}
@@ -51,6 +53,12 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 	}
 	st.Phase = phase(s, st.Conditions)
 	return st
+}
+
+// held says that there is no verdict yet and that the endpoint is the one that the last verdict was about.
+func (s *scope) held() bool {
+	now := s.endpoints()
+	return !s.judged && len(now) > 0 && reflect.DeepEqual(now, s.proxy.Status.Endpoints)
 }
 
 // summary is the class of the verdict, and not of the last probe: the status is written on transitions only.
@@ -83,6 +91,11 @@ func (r *Reconciler) conditions(s *scope) []metav1.Condition {
 		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionTrue, v1alpha1.ReasonProbesPass, "pages come through the proxy"
 	case s.judged && s.verdict.State == probe.StateUnhealthy:
 		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionFalse, v1alpha1.ReasonProbesFail, fmt.Sprintf("probes fail with %s", s.verdict.Class)
+	case s.held():
+		// The agent has just started. Until its first probe, what was known of the same endpoint stands.
+		if was := meta.FindStatusCondition(s.proxy.Status.Conditions, v1alpha1.ConditionHealthy); was != nil {
+			healthy = *was
+		}
 	case s.judged && s.verdict.Class != "":
 		healthy.Message = fmt.Sprintf("no probe has come through yet; the last one ended with %s", s.verdict.Class)
 	}

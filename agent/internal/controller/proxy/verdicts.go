@@ -4,10 +4,10 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/shoal-dev/shoal/agent/internal/probe"
 )
 
 // Verdicts asks for a pass over a Proxy whose verdict has changed. It is a source of the controller, and is safe for
@@ -15,11 +15,14 @@ import (
 type Verdicts struct {
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[mcreconcile.Request]
+	names   map[probe.UID]mcreconcile.Request
 	waiting map[mcreconcile.Request]struct{}
 }
 
 // NewVerdicts makes a source without verdicts.
-func NewVerdicts() *Verdicts { return &Verdicts{waiting: map[mcreconcile.Request]struct{}{}} }
+func NewVerdicts() *Verdicts {
+	return &Verdicts{names: map[probe.UID]mcreconcile.Request{}, waiting: map[mcreconcile.Request]struct{}{}}
+}
 
 // Start begins to deliver. The controller calls it.
 func (v *Verdicts) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[mcreconcile.Request]) error {
@@ -33,14 +36,29 @@ func (v *Verdicts) Start(_ context.Context, queue workqueue.TypedRateLimitingInt
 	return nil
 }
 
-// Changed asks for a pass over the Proxy of that name, in the home cluster.
-func (v *Verdicts) Changed(proxy types.NamespacedName) {
-	request := mcreconcile.Request{Request: reconcile.Request{NamespacedName: proxy}}
+// Changed asks for a pass over the Proxy. One that is not probed any more is left alone.
+func (v *Verdicts) Changed(uid probe.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.queue == nil {
+	request, ok := v.names[uid]
+	switch {
+	case !ok:
+	case v.queue == nil:
 		v.waiting[request] = struct{}{}
-		return
+	default:
+		v.queue.Add(request)
 	}
-	v.queue.Add(request)
+}
+
+// track remembers which request a probed Proxy is.
+func (v *Verdicts) track(uid probe.UID, request mcreconcile.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.names[uid] = request
+}
+
+func (v *Verdicts) forget(uid probe.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.names, uid)
 }

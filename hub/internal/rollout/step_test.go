@@ -316,7 +316,7 @@ func TestStep(t *testing.T) {
 			members:    []Member{{ID: "a", Desired: 1}},
 			placements: []Placement{place("a", "r1", 2)},
 			proxies:    with(with(proxies(2, leased), unready, 1), func(p *Proxy) { p.Leased = 4 }, 1),
-			budget:     Budget{MaxSurge: 1},
+			budget:     Budget{MaxUnavailable: 1},
 			want:       []Placement{place("a", "r1", 1, gone("p1", later))},
 		},
 		"FromTheFullest": {

@@ -119,7 +119,6 @@ func (s *state) takeRank(r rank) {
 	for {
 		best := -1
 		for i, m := range s.members {
-			lists[i] = s.skip(m, lists[i])
 			if len(lists[i]) == 0 {
 				continue
 			}
@@ -134,6 +133,8 @@ func (s *state) takeRank(r rank) {
 		lists[best] = lists[best][1:]
 		c := s.cells[Key{p.Member, p.Revision}]
 		switch {
+		case s.spent(m, c):
+			// Enough of its placement has gone.
 		case p.Failed || s.mayTake(c, m, available(p)):
 			s.drain(c, m, p)
 		case r == rankIdle:
@@ -150,14 +151,6 @@ func (c *cell) unleased() (n int) {
 		}
 	}
 	return n
-}
-
-// skip drops candidates whose cell has nothing left to give.
-func (s *state) skip(m *share, list []Proxy) []Proxy {
-	for len(list) > 0 && s.spent(m, s.cells[Key{list[0].Member, list[0].Revision}]) {
-		list = list[1:]
-	}
-	return list
 }
 
 // mayTake reports whether the floor allows one proxy of the cell to go.

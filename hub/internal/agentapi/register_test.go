@@ -100,7 +100,7 @@ func startRegisterHub(t *testing.T) *registerHub {
 		t.Fatal(err)
 	}
 	h := &registerHub{t: t, client: c, clock: clocktesting.NewFakeClock(registerStart), log: new(lockedBuffer)}
-	if h.hub, err = identity.EnsureHub(t.Context(), c, registerNamespace, h.clock.Now()); err != nil {
+	if h.hub, _, err = identity.EnsureHub(t.Context(), c, registerNamespace, h.clock.Now()); err != nil {
 		t.Fatal(err)
 	}
 	var secret corev1.Secret
@@ -325,16 +325,18 @@ func (h *registerHub) refusals(t *testing.T) {
 		code   connect.Code
 		says   string
 	}{
-		"NoToken":        {"anybody can reach the listener", func(r *agentv1.RegisterRequest) { r.Token = "" }, connect.CodeUnauthenticated, "shoalctl member join-token"},
-		"OtherSecret":    {"the id is in the open", func(r *agentv1.RegisterRequest) { r.Token = accepting[:13] + strings.Repeat("a", 52) }, connect.CodeUnauthenticated, "make another"},
-		"ExpiredToken":   {"it lies in somebody's shell history", func(r *agentv1.RegisterRequest) { r.Token, r.Member = short, "short" }, connect.CodeUnauthenticated, "ended at"},
-		"OtherMember":    {"a token is bound to its members", func(r *agentv1.RegisterRequest) { r.Member = "east" }, connect.CodePermissionDenied, "is for west, north"},
-		"OtherCluster":   {"the name is taken", func(r *agentv1.RegisterRequest) { r.Identity = cluster("uid-else") }, connect.CodeAlreadyExists, "kubectl delete membercluster west"},
-		"SecondName":     {"one cluster, two agents over one namespace", func(r *agentv1.RegisterRequest) { r.Member = "north" }, connect.CodeAlreadyExists, `member "west" already`},
-		"BadCSR":         {"there is no key to certify", func(r *agentv1.RegisterRequest) { r.Csr = []byte("hello") }, connect.CodeInvalidArgument, "PKCS #10"},
-		"NoIdentity":     {"it could not be told from another", func(r *agentv1.RegisterRequest) { r.Identity = nil }, connect.CodeInvalidArgument, "kube-system"},
-		"LongRegion":     {"nothing needs it", func(r *agentv1.RegisterRequest) { r.Region = strings.Repeat("x", 10_000) }, connect.CodeInvalidArgument, "at most"},
-		"WaitsForPerson": {"nobody has accepted it", func(r *agentv1.RegisterRequest) { r.Token, r.Member, r.Identity = waiting, "south", cluster("uid-south") }, connect.CodeFailedPrecondition, `kubectl patch membercluster south --type merge -p '{"spec":{"accepted":true}}'`},
+		"NoToken":      {"anybody can reach the listener", func(r *agentv1.RegisterRequest) { r.Token = "" }, connect.CodeUnauthenticated, "shoalctl member join-token"},
+		"OtherSecret":  {"the id is in the open", func(r *agentv1.RegisterRequest) { r.Token = accepting[:13] + strings.Repeat("a", 52) }, connect.CodeUnauthenticated, "make another"},
+		"ExpiredToken": {"it lies in somebody's shell history", func(r *agentv1.RegisterRequest) { r.Token, r.Member = short, "short" }, connect.CodeUnauthenticated, "ended at"},
+		"OtherMember":  {"a token is bound to its members", func(r *agentv1.RegisterRequest) { r.Member = "east" }, connect.CodePermissionDenied, "is for west, north"},
+		"OtherCluster": {"the name is taken", func(r *agentv1.RegisterRequest) { r.Identity = cluster("uid-else") }, connect.CodeAlreadyExists, "kubectl delete membercluster west"},
+		"SecondName":   {"one cluster, two agents over one namespace", func(r *agentv1.RegisterRequest) { r.Member = "north" }, connect.CodeAlreadyExists, `member "west" already`},
+		"BadCSR":       {"there is no key to certify", func(r *agentv1.RegisterRequest) { r.Csr = []byte("hello") }, connect.CodeInvalidArgument, "PKCS #10"},
+		"NoIdentity":   {"it could not be told from another", func(r *agentv1.RegisterRequest) { r.Identity = nil }, connect.CodeInvalidArgument, "kube-system"},
+		"LongRegion":   {"nothing needs it", func(r *agentv1.RegisterRequest) { r.Region = strings.Repeat("x", 10_000) }, connect.CodeInvalidArgument, "at most"},
+		"WaitsForPerson": {"nobody has accepted it", func(r *agentv1.RegisterRequest) {
+			r.Token, r.Member, r.Identity = waiting, "south", cluster("uid-south")
+		}, connect.CodeFailedPrecondition, `kubectl patch membercluster south --type merge -p '{"spec":{"accepted":true}}'`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

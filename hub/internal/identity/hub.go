@@ -112,23 +112,23 @@ func DecodeHub(data map[string][]byte, now time.Time) (*Hub, error) {
 	return &Hub{uid: uid, authority: authority, leaseKey: leaseKey}, nil
 }
 
-// EnsureHub returns the hub's identity from its Secret in the namespace, and makes it if there is none. Several hubs
-// may start at once: whoever creates the Secret decides. The client must not read from a cache. A Secret that is there
+// EnsureHub returns the hub's identity from its Secret in the namespace, and makes it if there is none; created says
+// that this call did, so that nothing can have been signed with its keys before. Several hubs may start at once: whoever creates the Secret decides. The client must not read from a cache. A Secret that is there
 // but damaged is an error that wraps [ErrDamaged]: a new identity would cut off every agent and refuse every credential
 // in use, so only a person may decide that.
-func EnsureHub(ctx context.Context, c client.Client, namespace string, now time.Time) (*Hub, error) {
+func EnsureHub(ctx context.Context, c client.Client, namespace string, now time.Time) (hub *Hub, created bool, err error) {
 	key := client.ObjectKey{Namespace: namespace, Name: HubSecretName}
-	hub, err := readHub(ctx, c, key, now)
+	hub, err = readHub(ctx, c, key, now)
 	if !errors.Is(err, errNoHub) {
-		return hub, err
+		return hub, false, err
 	}
 	hub, err = NewHub(now)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	data, err := hub.Encode()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -141,11 +141,12 @@ func EnsureHub(ctx context.Context, c client.Client, namespace string, now time.
 	err = c.Create(ctx, secret)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return readHub(ctx, c, key, now)
+		hub, err = readHub(ctx, c, key, now)
+		return hub, false, err
 	case err != nil:
-		return nil, fmt.Errorf("create Secret %s for the hub's identity: %w", key, err)
+		return nil, false, fmt.Errorf("create Secret %s for the hub's identity: %w", key, err)
 	}
-	return hub, nil
+	return hub, true, nil
 }
 
 // ReadHub returns the hub's identity from its Secret, and never makes one.

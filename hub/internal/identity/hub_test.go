@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,18 +115,25 @@ func TestEnsureHubMakesOneIdentity(t *testing.T) {
 		t.Error("ReadHub made an identity, or found one in an empty namespace")
 	}
 	pins := make([]string, 8)
+	var makers atomic.Int32
 	var hubs sync.WaitGroup
 	for i := range pins {
 		hubs.Go(func() {
-			hub, err := identity.EnsureHub(t.Context(), c, namespace, now)
+			hub, created, err := identity.EnsureHub(t.Context(), c, namespace, now)
 			if err != nil {
 				t.Error(err)
 				return
+			}
+			if created {
+				makers.Add(1)
 			}
 			pins[i] = hub.UID() + hub.Authority().Pin() + string(hub.LeaseKey())
 		})
 	}
 	hubs.Wait()
+	if got := makers.Load(); got != 1 {
+		t.Errorf("%d hubs say that they made it", got)
+	}
 	for _, pin := range pins[1:] {
 		if pin != pins[0] {
 			t.Fatal("hubs that started together have different identities")
@@ -142,7 +150,7 @@ func TestEnsureHubMakesOneIdentity(t *testing.T) {
 
 func TestEnsureHubNeverReplacesADamagedIdentity(t *testing.T) {
 	c, namespace := needAPI(t)
-	if _, err := identity.EnsureHub(t.Context(), c, namespace, now); err != nil {
+	if _, _, err := identity.EnsureHub(t.Context(), c, namespace, now); err != nil {
 		t.Fatal(err)
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: identity.HubSecretName}
@@ -154,7 +162,7 @@ func TestEnsureHubNeverReplacesADamagedIdentity(t *testing.T) {
 	if err := c.Update(t.Context(), &secret); err != nil {
 		t.Fatal(err)
 	}
-	_, err := identity.EnsureHub(t.Context(), c, namespace, now)
+	_, _, err := identity.EnsureHub(t.Context(), c, namespace, now)
 	if !errors.Is(err, identity.ErrDamaged) || !strings.Contains(err.Error(), "ca.key is missing; restore it from the backup") {
 		t.Errorf("got %v; want ErrDamaged, what is missing, and the way out", err)
 	}

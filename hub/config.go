@@ -1,0 +1,139 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// Default addresses of the listeners.
+const (
+	// DefaultAgentsAddress is where agents register and hold their sessions.
+	DefaultAgentsAddress = ":8443"
+	// DefaultLeasesAddress is where crawlers lease.
+	DefaultLeasesAddress = ":8444"
+	// DefaultEchoAddress is where probes ask for the address they come from. It is meant to be exposed on port 443.
+	DefaultEchoAddress = ":8445"
+	// DefaultHealthAddress is where the cluster asks for health and metrics, without TLS.
+	DefaultHealthAddress = ":8080"
+	// DefaultShutdownTimeout bounds how long a stopping hub waits for calls that are under way.
+	DefaultShutdownTimeout = 20 * time.Second
+)
+
+// Listen is where a listener is.
+type Listen struct {
+	// Address is host:port as for [net.Listen]. It is not used if Listener is set.
+	Address string
+	// Listener is an open listener. Run closes it.
+	Listener net.Listener
+}
+
+// open opens the listener if it is not open yet. The flag is named in the error.
+func (l Listen) open(flag string) (net.Listener, error) {
+	if l.Listener != nil {
+		return l.Listener, nil
+	}
+	listener, err := net.Listen("tcp", l.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %q; choose another address with --%s: %w", l.Address, flag, err)
+	}
+	return listener, nil
+}
+
+// Config is what a hub is made with. The zero value of everything but RestConfig, Namespace and Names is a good one.
+type Config struct {
+	// RestConfig leads to the API server of the hub's cluster. Required.
+	RestConfig *rest.Config
+	// Namespace holds the hub's Secrets: its identity and its tokens. Required.
+	Namespace string
+	// Names are the DNS names and IP addresses that the hub is reached by: they go into the certificates of its
+	// listeners. Required.
+	Names []string
+
+	// Agents, Leases, Echo and Health are the listeners.
+	Agents, Leases, Echo, Health Listen
+	// LeaseCertFile and LeaseKeyFile are a certificate and its key, PEM, for the crawlers' listener in place of one of
+	// the hub's own. They are read again when they change.
+	LeaseCertFile, LeaseKeyFile string
+
+	// LeaderElection lets several hubs run of which one works; the others wait and are not ready.
+	LeaderElection bool
+	// ShutdownTimeout bounds a graceful stop.
+	ShutdownTimeout time.Duration
+
+	// Clock is the hub's.
+	Clock clock.WithTicker
+	// Logger gets what operators should know: discarded by default.
+	Logger *slog.Logger
+	// SeveralInProcess lets more than one hub run in a process, in tests.
+	SeveralInProcess bool
+}
+
+// AddFlags adds a flag for every setting that a person chooses.
+func (c *Config) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.Namespace, "namespace", ownNamespace(), "namespace of the hub's Secrets; in a pod, its own by default")
+	flags.StringArrayVar(&c.Names, "san", nil, "DNS name or IP address that the hub is reached by, for its certificates; repeat the flag for each")
+	flags.StringVar(&c.Agents.Address, "agents-address", DefaultAgentsAddress, "address of the agents' listener (mTLS)")
+	flags.StringVar(&c.Leases.Address, "leases-address", DefaultLeasesAddress, "address of the crawlers' listener (TLS)")
+	flags.StringVar(&c.Echo.Address, "echo-address", DefaultEchoAddress, "address of the echo listener for probes (TLS)")
+	flags.StringVar(&c.Health.Address, "health-address", DefaultHealthAddress, "address of /healthz, /readyz and /metrics")
+	flags.StringVar(&c.LeaseCertFile, "leases-cert-file", "", "certificate of the crawlers' listener, PEM; by default one of the hub's own authority")
+	flags.StringVar(&c.LeaseKeyFile, "leases-key-file", "", "key of --leases-cert-file, PEM")
+	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
+	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
+}
+
+// namespaceFile is where Kubernetes tells a pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func ownNamespace() string {
+	data, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return "" // Not in a pod: the flag is then required.
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// complete checks the configuration and fills in defaults. Its errors name the flag to set.
+func (c Config) complete() (Config, error) {
+	switch {
+	case c.RestConfig == nil:
+		return c, errors.New("hub: Config.RestConfig is missing")
+	case c.Namespace == "":
+		return c, errors.New("say where the hub's Secrets are with --namespace, for example --namespace shoal-system")
+	case len(c.Names) == 0:
+		return c, errors.New("name every DNS name and IP address that the hub is reached by with --san, for example --san hub.example.com")
+	case (c.LeaseCertFile == "") != (c.LeaseKeyFile == ""):
+		return c, errors.New("set --leases-cert-file and --leases-key-file together")
+	}
+	for _, name := range c.Names {
+		if name == "" || strings.ContainsAny(name, "/: ") && net.ParseIP(name) == nil {
+			return c, fmt.Errorf("--san is %q; write a DNS name or an IP address, without scheme or port", name)
+		}
+	}
+	for listen, address := range map[*Listen]string{
+		&c.Agents: DefaultAgentsAddress, &c.Leases: DefaultLeasesAddress, &c.Echo: DefaultEchoAddress, &c.Health: DefaultHealthAddress,
+	} {
+		if listen.Address == "" {
+			listen.Address = address
+		}
+	}
+	if c.ShutdownTimeout <= 0 {
+		c.ShutdownTimeout = DefaultShutdownTimeout
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}

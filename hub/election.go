@@ -1,0 +1,65 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The leader's lease on its office: how long it lasts, by when it must be renewed, how often that is tried.
+const (
+	leaderLease    = 6 * time.Second
+	leaderDeadline = 4 * time.Second
+	leaderRetry    = time.Second
+	leaderName     = "shoal-hub"
+)
+
+// newElection returns a stage that stands for election, and a channel that is closed when it has won. The stage ends
+// with an error when the office is lost: whoever comes next must find nobody else at work.
+func newElection(config *rest.Config, namespace string) (run func(context.Context) error, won <-chan struct{}, err error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a client for the election: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find a name to stand for election with: %w", err)
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace, leaderName, clients.CoreV1(), clients.CoordinationV1(),
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())})
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare the election: %w", err)
+	}
+	elected := make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		LeaseDuration: leaderLease,
+		RenewDeadline: leaderDeadline,
+		RetryPeriod:   leaderRetry,
+		// The stage is stopped after all that works under the lease.
+		ReleaseOnCancel: true,
+		Name:            leaderName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(elected) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare the election: %w", err)
+	}
+	return func(ctx context.Context) error {
+		elector.Run(ctx)
+		if ctx.Err() == nil {
+			return errors.New("this hub is no longer the leader")
+		}
+		return nil
+	}, elected, nil
+}

@@ -1,0 +1,320 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/hub/internal/agentapi"
+	"github.com/shoal-dev/shoal/hub/internal/controller"
+	"github.com/shoal-dev/shoal/hub/internal/dispatch"
+	"github.com/shoal-dev/shoal/hub/internal/echo"
+	"github.com/shoal-dev/shoal/hub/internal/identity"
+	"github.com/shoal-dev/shoal/hub/internal/inventory"
+	"github.com/shoal-dev/shoal/hub/internal/keeper"
+	"github.com/shoal-dev/shoal/hub/internal/lease"
+	"github.com/shoal-dev/shoal/hub/internal/leaseapi"
+	"github.com/shoal-dev/shoal/proto/credential"
+)
+
+const (
+	// signingWindow is how long one signature serves a principal on a proxy.
+	signingWindow = time.Minute
+	// rememberedTokens is how many signed credentials are kept: 10k proxies with two principals each, some 10 MB.
+	rememberedTokens = 20_000
+	// apiQPS and apiBurst keep the client from throttling itself; the API server has priorities of its own.
+	apiQPS, apiBurst = 200, 400
+)
+
+// Run runs a hub until ctx ends, which is no error, or until a part of it fails. It returns when everything has
+// stopped, or after Config.ShutdownTimeout.
+func Run(ctx context.Context, config Config) error {
+	config, err := config.complete()
+	if err != nil {
+		return err
+	}
+	open, err := openListeners(config)
+	if err != nil {
+		return err
+	}
+	h := &hub{Config: config, open: open, stages: newStages(config.Logger)}
+	err = h.run(ctx)
+	h.ready.Store(false)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.ShutdownTimeout)
+	defer cancel()
+	if ctx.Err() != nil {
+		err = nil // Asked to stop, while starting or later.
+	}
+	return errors.Join(err, h.stages.stop(stopping), open.close())
+}
+
+// hub holds the parts, each written by the step that makes it and read by those after it.
+type hub struct {
+	Config
+	open   *listeners
+	stages *stages
+	ready  atomic.Bool
+
+	live       client.Client
+	manager    ctrl.Manager
+	identity   *identity.Hub
+	created    bool
+	signer     *credential.Signer
+	keeper     *keeper.Keeper
+	startedAt  time.Time
+	dispatcher *dispatch.Dispatcher
+	inventory  *inventory.Inventory
+	serving    *identity.Serving
+	membership *identity.Membership
+}
+
+// run starts the parts in order and waits until one fails or ctx ends.
+func (h *hub) run(ctx context.Context) error {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		// the state of this list → /healthz, /readyz, /metrics
+		{"health", h.serveHealth},
+		// Lease object → from here on no other hub is at work
+		{"election", h.elect},
+		// API server → a client, caches of fleets, placements, members and API tokens
+		{"cluster", h.connect},
+		// Secret → the hub's UID, certificate authority and signing key
+		{"identity", h.identify},
+		// lease commands → records to the journal, answers, notices
+		{"keeper", h.keep},
+		// objects and reports → placements, desired state, status, what may be leased
+		{"controllers", h.control},
+		// sessions ↔ desired state and reports; join tokens → certificates
+		{"agents", h.serveAgents},
+		// calls of crawlers → lease commands; leases → signed credentials
+		{"leases", h.serveLeases},
+		// probes → the address they come from
+		{"echo", h.serveEcho},
+	}
+	for _, step := range steps {
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("start %s: %w", step.name, err)
+		}
+	}
+	h.ready.Store(true)
+	h.Logger.InfoContext(ctx, "hub is ready", "hubUID", h.identity.UID(), "caPin", h.identity.Authority().Pin(),
+		"agents", h.open.agents.Addr().String(), "leases", h.open.leases.Addr().String(), "echo", h.open.echo.Addr().String())
+	return h.stages.await(ctx, nil)
+}
+
+func (h *hub) serveHealth(ctx context.Context) error {
+	server := &http.Server{Handler: healthHandler(h.ready.Load), ReadHeaderTimeout: 5 * time.Second}
+	h.stages.start(ctx, "health", serve(server, h.open.health, h.Logger, nil))
+	return nil
+}
+
+func (h *hub) elect(ctx context.Context) error {
+	if !h.LeaderElection {
+		return nil
+	}
+	run, won, err := newElection(h.RestConfig, h.Namespace)
+	if err != nil {
+		return err
+	}
+	h.stages.start(ctx, "election", run)
+	return h.stages.await(ctx, won)
+}
+
+func (h *hub) connect(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddHubToScheme(scheme)); err != nil {
+		return err
+	}
+	config := rest.CopyConfig(h.RestConfig)
+	if config.QPS == 0 {
+		config.QPS, config.Burst = apiQPS, apiBurst
+	}
+	var err error
+	if h.live, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("make a client of the API server: %w", err)
+	}
+	tokens := labels.SelectorFromSet(labels.Set{v1alpha1.LabelComponent: v1alpha1.ComponentAPIToken})
+	shared := true
+	h.manager, err = ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme,
+		Logger: logr.FromSlogHandler(h.Logger.Handler()),
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				// Of all Secrets only those that callers are looked up in, at every call: nobody changes what they read.
+				&corev1.Secret{}: {
+					Namespaces:            map[string]cache.Config{h.Namespace: {LabelSelector: tokens}},
+					UnsafeDisableDeepCopy: &shared,
+				},
+			},
+		},
+		// The hub serves both itself.
+		Metrics:                 metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress:  "0",
+		GracefulShutdownTimeout: &h.ShutdownTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("make a manager: %w", err)
+	}
+	// Ask for the cache now: made by the first call, it would make that call wait.
+	_, err = h.manager.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
+	return err
+}
+
+func (h *hub) identify(ctx context.Context) error {
+	var err error
+	if h.identity, h.created, err = identity.EnsureHub(ctx, h.live, h.Namespace, h.Clock.Now()); err != nil {
+		return err
+	}
+	h.signer, err = credential.NewSigner(credential.SignerOptions{Key: h.identity.LeaseKey(), Use: credential.UseLease, Window: signingWindow})
+	if err != nil {
+		return err
+	}
+	h.serving, err = identity.NewServing(h.identity.Authority(), h.Names, h.Clock)
+	h.membership = identity.NewMembership(identity.MembershipOptions{Client: h.live, Cache: h.manager.GetClient()})
+	return err
+}
+
+func (h *hub) keep(ctx context.Context) error {
+	h.startedAt = h.Clock.Now()
+	engine := lease.New(lease.Options{
+		IDs: lease.NewRandomIDs(bufio.NewReader(rand.Reader)),
+		// Each start is an authority of its own, later than all before.
+		Epoch:     uint64(h.startedAt.Unix()), //nolint:gosec // positive since 1970
+		StartedAt: h.startedAt,
+		// An identity that was made just now cannot have granted anything before.
+		HistoryComplete: h.created,
+	})
+	h.keeper = keeper.New(keeper.Options{
+		Engine: engine, Journal: keeper.NewMemory(keeper.MemoryOptions{}), Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
+	})
+	h.stages.start(ctx, "keeper", h.keeper.Run)
+	return h.stages.await(ctx, h.keeper.Ready())
+}
+
+func (h *hub) control(ctx context.Context) error {
+	h.dispatcher = dispatch.New()
+	h.inventory = inventory.New(inventory.Options{Clock: h.Clock})
+	err := controller.Setup(h.manager, controller.Options{
+		Dispatcher: h.dispatcher, Inventory: h.inventory, Keeper: h.keeper,
+		StartedAt: h.startedAt, HistoryComplete: h.created,
+		Clock: h.Clock, SkipNameValidation: h.SeveralInProcess,
+	})
+	if err != nil {
+		return err
+	}
+	h.stages.start(ctx, "controllers", h.manager.Start)
+	// The listeners come after: what they look up must be there.
+	synced := make(chan struct{})
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if h.manager.GetCache().WaitForCacheSync(waiting) {
+			close(synced)
+		}
+	}()
+	return h.stages.await(ctx, synced)
+}
+
+func (h *hub) serveAgents(ctx context.Context) error {
+	log := h.Logger.With("part", "agents")
+	registrar, err := agentapi.NewRegistrar(agentapi.RegistrarOptions{
+		HubUID: h.identity.UID(),
+		Tokens: identity.NewJoinTokens(identity.JoinTokensOptions{Reader: h.live, Namespace: h.Namespace, Clock: h.Clock}),
+		Claims: h.membership,
+		Issuer: h.identity.Authority(),
+		Clock:  h.Clock,
+		Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	keys, err := credential.Marshal([]credential.Key{h.signer.PublicKey()}, nil)
+	if err != nil {
+		return err
+	}
+	service, err := agentapi.New(agentapi.Options{
+		HubUID: h.identity.UID(), Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory,
+		Certificates: registrar, Keys: func() []byte { return keys }, Clock: h.Clock, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: service.Handler(), TLSConfig: h.serving.AgentTLS()} //nolint:gosec // ConfigureServer sets the timeouts
+	agentapi.ConfigureServer(server)
+	h.stages.start(ctx, "agents", serve(server, h.open.agents, log, service.Shutdown))
+	return nil
+}
+
+func (h *hub) serveLeases(ctx context.Context) error {
+	log := h.Logger.With("part", "leases")
+	signer, err := leaseapi.NewSharedSigner(h.signer, rememberedTokens)
+	if err != nil {
+		return err
+	}
+	handler, err := leaseapi.New(leaseapi.Options{
+		Keeper: h.keeper,
+		Authenticator: callers(identity.NewTokenStore(identity.TokenStoreOptions{
+			Reader: h.manager.GetClient(), Namespace: h.Namespace, Clock: h.Clock,
+		}), log),
+		Signer: signer,
+		Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	config := h.serving.TLS()
+	if h.LeaseCertFile != "" {
+		own, follow, err := ownCertificate(h.LeaseCertFile, h.LeaseKeyFile)
+		if err != nil {
+			return err
+		}
+		h.stages.start(ctx, "leases certificate", follow)
+		config = own
+	}
+	h.stages.start(ctx, "leases", serve(leaseapi.NewServer(handler, config), h.open.leases, log, nil))
+	return nil
+}
+
+func (h *hub) serveEcho(ctx context.Context) error {
+	h.stages.start(ctx, "echo", serve(echo.NewServer(h.serving.TLS()), h.open.echo, h.Logger.With("part", "echo"), nil))
+	return nil
+}
+
+// callers lets the lease service know its callers by API tokens.
+func callers(tokens *identity.TokenStore, log *slog.Logger) leaseapi.Authenticator {
+	return leaseapi.AuthenticatorFunc(func(ctx context.Context, bearer string) (leaseapi.Caller, error) {
+		caller, err := tokens.Authenticate(ctx, bearer)
+		for _, refusal := range []error{identity.ErrMalformedToken, identity.ErrUnknownToken, identity.ErrExpiredToken, identity.ErrDamaged} {
+			if errors.Is(err, refusal) {
+				// The caller is not told which; whoever looks after the hub is.
+				log.InfoContext(ctx, "caller refused", "err", err)
+				return leaseapi.Caller{}, leaseapi.ErrUnknownToken
+			}
+		}
+		if err != nil {
+			return leaseapi.Caller{}, err
+		}
+		return leaseapi.Caller{Principal: caller.Principal, AllowsFleet: caller.AllowsFleet}, nil
+	})
+}

@@ -127,6 +127,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return fmt.Errorf("keeper: load the journal: %w", err)
 	}
 	k.log.InfoContext(ctx, "lease journal loaded", "records", loaded, "took", k.clock.Since(began))
+	if err := k.carryOut(ctx, nil); err != nil { // what became due meanwhile
+		return err
+	}
 	close(k.ready)
 	return k.loop(ctx)
 }

@@ -1,12 +1,17 @@
 package lease
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // advance lets time pass in a live engine. What only time decides changes
 // state without a record, as a replay finds the same; expiries are recorded,
 // at the moment they were due, because renewals compete with them.
 func (e *Engine) advance(now int64, out *Output) {
 	e.now = max(e.now, now)
+	e.goLive()
 	for {
 		t, at := e.timers.first()
 		if t == nil || at > e.now {
@@ -25,9 +30,21 @@ func (e *Engine) advance(now int64, out *Output) {
 	}
 }
 
+// goLive ends a replay: from now on silent members go stale. Which of them
+// were silent in the past is not durable, so a replay does not ask.
+func (e *Engine) goLive() {
+	if e.live {
+		return
+	}
+	e.live = true
+	for _, id := range slices.Sorted(maps.Keys(e.members)) {
+		m := e.members[id]
+		e.timers.set(&m.timer, m.seen+int64(e.opts.Freshness))
+	}
+}
+
 // replayUntil lets time pass in a replay, up to the time of the next record.
-// Expiries have records of their own, and whether a member is stale is a
-// matter of the present: both wait.
+// Expiries wait: they have records of their own.
 func (e *Engine) replayUntil(at int64) {
 	e.now = max(e.now, at)
 	for {
@@ -35,15 +52,12 @@ func (e *Engine) replayUntil(at int64) {
 		if t == nil || due > e.now {
 			break
 		}
-		wait := t.kind == timerMember
 		if t.kind == timerFleet {
-			first, _ := t.owner.(*fleet).ends.first()
-			wait = first.kind == timerExpiry
-		}
-		if wait {
-			e.timers.remove(t)
-			e.waiting = append(e.waiting, timerItem{at: due, t: t})
-			continue
+			if first, _ := t.owner.(*fleet).ends.first(); first.kind == timerExpiry {
+				e.timers.remove(t)
+				e.waiting = append(e.waiting, timerItem{at: due, t: t})
+				continue
+			}
 		}
 		e.due(t, due)
 	}
@@ -165,7 +179,7 @@ func (e *Engine) hear(m *member, at int64) {
 		return
 	}
 	m.seen = at
-	if m.timer.place == 0 {
+	if e.live && m.timer.place == 0 {
 		e.timers.set(&m.timer, at+int64(e.opts.Freshness))
 	}
 	e.presence(m)

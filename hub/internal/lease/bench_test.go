@@ -136,3 +136,40 @@ func BenchmarkCycle(b *testing.B) {
 		b.Run(fmt.Sprintf("proxies=%d", n), func(b *testing.B) { benchAcquire(b, n, true) })
 	}
 }
+
+// BenchmarkManyTargets is one grant in a fleet of 100,000 proxies for one of a
+// hundred targets in turn, each with 3,000 exits of its own that cool down for
+// it, and its release.
+func BenchmarkManyTargets(b *testing.B) {
+	const n, targets = 100_000, 100
+	l := newBenchLoad(b, n)
+	acquires := make([]Command, targets)
+	for t := range targets {
+		target := MustParseTarget(fmt.Sprintf("site-%d.com", t))
+		acquires[t] = Acquire{Principal: "crawler", Fleet: "crawl/news", Target: target}
+		for i := range n / 33 {
+			p := l.engine.proxies[ProxyUID(fmt.Sprintf("uid-%06d", (i*33+t)%n))]
+			err := l.engine.Apply(&ExitCooled{
+				At: l.now, Exit: p.list[0], Target: target.Key(), Until: benchStart.Add(benchForever), Banned: true, Strikes: 1, Rest: benchForever,
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	turn := func(i int) {
+		l.acquire = acquires[i%targets]
+		l.grant(b)
+		if len(l.held) == l.round {
+			l.release(b)
+		}
+	}
+	for i := range 4 * n {
+		turn(i)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		turn(i)
+	}
+}

@@ -6,8 +6,9 @@ import "time"
 type Options struct {
 	// IDs makes lease ids. Required.
 	IDs IDSource
-	// Epoch is that of every token granted. It must grow with every change
-	// of the authority, so that tokens of two hubs are in order.
+	// Epoch is that of every token granted. It must grow with every start and
+	// every change of the authority, so that tokens of two hubs are in order.
+	// Where no store counts epochs, the seconds since 1970 at the start do.
 	Epoch uint64
 	// StartedAt is when this hub began. Unless HistoryComplete, a fleet
 	// grants nothing for its maxTTL from then on, as leases from before may
@@ -31,6 +32,7 @@ type Engine struct {
 	now      int64
 	sequence uint64
 	readOnly string // why nothing is granted, or ""
+	live     bool   // time has passed since the replay
 
 	fleets   map[FleetID]*fleet
 	proxies  map[ProxyUID]*proxy

@@ -166,14 +166,15 @@ func TestProbe(t *testing.T) {
 		endpoint   string
 		echo       probe.Echo
 		credential func(time.Time) (string, string, error)
-		impatient  bool
+		connect    time.Duration // the prober's timeouts; zero for their defaults
+		target     time.Duration
 		want       probe.Class
 		says       string
 	}{
 		"OK":               {reason: "the whole way", endpoint: proxy, echo: echo.target(), credential: credential, want: probe.ClassOK},
 		"Refused":          {reason: "nobody listens", endpoint: closed.Addr().String(), echo: echo.target(), want: probe.ClassProxyDown, says: "refused"},
 		"NoSuchEndpoint":   {reason: "an external proxy with a wrong address", endpoint: "proxy.invalid:0x", echo: echo.target(), want: probe.ClassProxyDown, says: "port"},
-		"Stuck":            {reason: "accepts and says nothing", endpoint: listen(t, silent), echo: echo.target(), impatient: true, want: probe.ClassProxyStuck, says: "the proxy's answer"},
+		"Stuck":            {reason: "accepts and says nothing", endpoint: listen(t, silent), echo: echo.target(), connect: 200 * time.Millisecond, want: probe.ClassProxyStuck, says: "the proxy's answer"},
 		"Drops":            {reason: "accepts and closes", endpoint: listen(t, func(net.Conn) {}), echo: echo.target(), want: probe.ClassProxyStuck},
 		"NoProxy":          {reason: "another protocol", endpoint: listen(t, answers("220 mail.example.com ESMTP\r\n")), echo: echo.target(), want: probe.ClassUnexpected},
 		"WebServer":        {reason: "200 with a body is no tunnel", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")), echo: echo.target(), want: probe.ClassUnexpected, says: "with a body"},
@@ -182,8 +183,8 @@ func TestProbe(t *testing.T) {
 		"NoCredential":     {reason: "refused", endpoint: proxy, echo: echo.target(), want: probe.ClassAuthFailed, says: "ERR_CACHE_ACCESS_DENIED"},
 		"CredentialFails":  {reason: "the agent has no key", endpoint: proxy, echo: echo.target(), credential: func(time.Time) (string, string, error) { return "", "", errors.New("no key") }, want: probe.ClassAgentFault, says: "no key"},
 		"TargetDown":       {reason: "the proxy says why", endpoint: proxy, echo: gone, credential: credential, want: probe.ClassConnectFail, says: "connection refused"},
-		"TargetMute":       {reason: "no handshake", endpoint: proxy, echo: mute, credential: credential, impatient: true, want: probe.ClassTargetTLS, says: "TLS"},
-		"TargetSlow":       {reason: "no answer", endpoint: proxy, echo: slow.target(), credential: credential, impatient: true, want: probe.ClassTargetSlow},
+		"TargetMute":       {reason: "no handshake", endpoint: proxy, echo: mute, credential: credential, target: 200 * time.Millisecond, want: probe.ClassTargetTLS, says: "TLS"},
+		"TargetSlow":       {reason: "no answer", endpoint: proxy, echo: slow.target(), credential: credential, target: 2 * time.Second, want: probe.ClassTargetSlow},
 		"OtherCertificate": {reason: "somebody between", endpoint: proxy, echo: otherName, credential: credential, want: probe.ClassTargetTLS, says: "certificate"},
 		"Blocked":          {reason: "the target refuses the exit", endpoint: proxy, echo: answering(403, "no"), credential: credential, want: probe.ClassTargetBlocked, says: "403"},
 		"NoEcho":           {reason: "another service", endpoint: proxy, echo: answering(200, "hello"), credential: credential, want: probe.ClassTargetAnswer, says: "remote"},
@@ -195,9 +196,7 @@ func TestProbe(t *testing.T) {
 			prober := newProber(t, func(o *probe.ProberOptions) {
 				// httptest's certificates are all the same.
 				o.Roots = echo.roots()
-				if tc.impatient {
-					o.ConnectTimeout, o.TargetTimeout = 100*time.Millisecond, 300*time.Millisecond
-				}
+				o.ConnectTimeout, o.TargetTimeout = tc.connect, tc.target
 			})
 			got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: tc.endpoint, Credential: tc.credential}, tc.echo)
 			if got.Class != tc.want {

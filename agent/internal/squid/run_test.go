@@ -1,14 +1,7 @@
 package squid_test
 
 import (
-	"bufio"
-	"context"
-	"crypto/ed25519"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,222 +11,17 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+
+	"github.com/shoal-dev/shoal/agent/internal/probe"
 	"github.com/shoal-dev/shoal/agent/internal/squid"
 	"github.com/shoal-dev/shoal/proto/credential"
 )
-
-// squidUser is the user that Debian's squid runs as, in the image as well; Squid started by root would change to it.
-const squidUser = 13
-
-// running is a Squid in the foreground, on loopback.
-type running struct {
-	addr string
-	log  <-chan string // access log lines
-}
-
-// logLine is what the tests read of an access log line.
-type logLine struct {
-	User      string `json:"user"`
-	Principal string `json:"principal"`
-	Method    string `json:"method"`
-	Status    int    `json:"status"`
-}
-
-// startSquid runs the real program with a rendered configuration and returns once it accepts connections.
-func startSquid(t *testing.T, dir string, c squid.Config) running {
-	t.Helper()
-	text, err := squid.Render(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "squid.conf")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-	cmd := exec.CommandContext(ctx, squidProgram(t), "-N", "-f", path)
-	cmd.Dir = "/"
-	stdout, stdoutW := pipe(t)
-	stderr, stderrW := pipe(t)
-	cmd.Stdout, cmd.Stderr = stdoutW, stderrW
-	if os.Getuid() == 0 {
-		// As in the image. Squid opens /dev/stdout by name, so the pipes must belong to the user that it runs as.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: squidUser, Gid: squidUser}}
-		for _, f := range []*os.File{stdoutW, stderrW} {
-			if err := f.Chown(squidUser, squidUser); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stdoutW.Close()
-	stderrW.Close()
-	var drained chan struct{} // closed once all that Squid said has been looked at
-	t.Cleanup(func() {
-		// SIGINT ends Squid at once; SIGTERM would wait for its shutdown lifetime.
-		if err := cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("stopping squid: %v", err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("squid ended with %v", err)
-		}
-		cancel()
-		if drained != nil {
-			<-drained
-		}
-	})
-
-	messages, said := lines(stderr), []string(nil)
-	for line := range messages {
-		said = append(said, line)
-		if strings.Contains(line, "Accepting HTTP Socket connections") {
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for line := range messages {
-					if strings.Contains(line, "ERROR") || strings.Contains(line, "FATAL") || strings.Contains(line, "from-helper annotation") {
-						t.Errorf("squid says: %s", line)
-					}
-				}
-			}()
-			drained = done
-			return running{addr: fmt.Sprintf("127.0.0.1:%d", c.Port), log: lines(stdout)}
-		}
-	}
-	t.Fatalf("squid did not begin to listen; it said:\n%s", strings.Join(said, "\n"))
-	return running{}
-}
-
-func pipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, w
-}
-
-func lines(r io.Reader) <-chan string {
-	out := make(chan string, 1024)
-	go func() {
-		defer close(out)
-		for s := bufio.NewScanner(r); s.Scan(); {
-			out <- s.Text()
-		}
-	}()
-	return out
-}
-
-// nextLog returns the next access log line.
-func (r running) nextLog(t *testing.T) logLine {
-	t.Helper()
-	select {
-	case text := <-r.log:
-		var line logLine
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatalf("log line %q: %v", text, err)
-		}
-		return line
-	case <-time.After(10 * time.Second):
-		t.Fatal("no log line")
-	}
-	return logLine{}
-}
-
-// reply is how Squid answered a CONNECT.
-type reply struct {
-	status int
-	err    string // the first word of X-Squid-Error
-	conn   net.Conn
-}
-
-func basic(user, pass string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+pass))
-}
-
-// connect asks for a tunnel. An empty authorization sends none.
-func (r running) connect(t *testing.T, target, authorization string) reply {
-	t.Helper()
-	conn, err := net.DialTimeout("tcp", r.addr, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	request := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n"
-	if authorization != "" {
-		request += "Proxy-Authorization: " + authorization + "\r\n"
-	}
-	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
-	if err != nil {
-		t.Fatalf("CONNECT %s: %v", target, err)
-	}
-	resp.Body.Close()
-	name, _, _ := strings.Cut(resp.Header.Get("X-Squid-Error"), " ")
-	return reply{status: resp.StatusCode, err: name, conn: conn}
-}
-
-// freePort returns a port that nobody listens on.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
-}
-
-// buildHelper compiles shoal-auth as the image does.
-func buildHelper(t *testing.T, dir string) string {
-	t.Helper()
-	path := filepath.Join(dir, "shoal-auth")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/shoal-dev/shoal/agent/cmd/shoal-auth")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building shoal-auth: %v\n%s", err, out)
-	}
-	return path
-}
-
-// worldReadable returns a directory that the squid user can read.
-func worldReadable(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "shoal-squid-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func newSigner(t *testing.T, name string, use credential.Use) *credential.Signer {
-	t.Helper()
-	seed := sha256.Sum256([]byte(name))
-	s, err := credential.NewSigner(credential.SignerOptions{Key: ed25519.NewKeyFromSeed(seed[:]), Use: use, Window: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // TestRealSquid runs the real Squid with the real auth program, as in the image: an unprivileged user, one process,
 // nothing writable that it needs.
@@ -245,8 +33,8 @@ func TestRealSquid(t *testing.T) {
 	if err := os.Mkdir(keysDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hub, probe, stranger := newSigner(t, "hub", credential.UseLease), newSigner(t, "probe", credential.UseProbe), newSigner(t, "stranger", credential.UseLease)
-	keys, err := credential.Marshal([]credential.Key{hub.PublicKey(), probe.PublicKey()}, []credential.Denial{{Principal: "sa:gone"}})
+	hub, probeKey, stranger := newSigner(t, "hub", credential.UseLease), newSigner(t, "probe", credential.UseProbe), newSigner(t, "stranger", credential.UseLease)
+	keys, err := credential.Marshal([]credential.Key{hub.PublicKey(), probeKey.PublicKey()}, []credential.Denial{{Principal: "sa:gone"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +44,10 @@ func TestRealSquid(t *testing.T) {
 
 	headers := make(chan http.Header, 1)
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		headers <- r.Header
+		select {
+		case headers <- r.Header:
+		default: // Nobody asked for them.
+		}
 		fmt.Fprint(w, "a page")
 	})
 	secure, plain := httptest.NewUnstartedServer(site), httptest.NewServer(site)
@@ -275,6 +66,7 @@ func TestRealSquid(t *testing.T) {
 	defer echo.Close()
 	echoAddr := netip.MustParseAddrPort(echo.Addr().String())
 
+	helper := buildHelper(t, dir)
 	proxy := startSquid(t, dir, squid.OnLoopback(squid.Config{
 		Port:         freePort(t),
 		ProxyUID:     string(uid),
@@ -282,7 +74,7 @@ func TestRealSquid(t *testing.T) {
 		ConnectPorts: []uint16{443, secureAddr.Port()},
 		ClusterCIDRs: prefixes("127.42.0.0/16"),
 		EchoTargets:  []netip.AddrPort{echoAddr, netip.MustParseAddrPort("10.9.9.9:443")},
-		AuthHelper:   buildHelper(t, dir),
+		AuthHelper:   helper,
 		KeysDir:      keysDir,
 	}))
 
@@ -310,7 +102,7 @@ func TestRealSquid(t *testing.T) {
 			logLine{User: "lse_1", Principal: "sa:crawl/news", Method: "CONNECT", Status: 200},
 		},
 		"Probe": {
-			"so does the agent's own", secureAddr.String(), basic("probe", token(probe, now, uid, "probe:east")), 200, "",
+			"so does the agent's own", secureAddr.String(), basic("probe", token(probeKey, now, uid, "probe:east")), 200, "",
 			logLine{User: "probe", Principal: "probe:east", Method: "CONNECT", Status: 200},
 		},
 		"OddPrincipal": {
@@ -394,16 +186,22 @@ func TestRealSquid(t *testing.T) {
 
 	t.Run("PageThroughTunnel", func(t *testing.T) {
 		resp := fetch(t, proxyURL, secure, secure.URL)
-		<-headers
 		page(t, resp)
+		if len(headers) == 0 {
+			t.Fatal("the site was not asked")
+		}
+		<-headers
 		if resp.TLS == nil || resp.TLS.Version < tls.VersionTLS12 {
 			t.Error("the page did not come over TLS from its server")
 		}
 	})
 	t.Run("PlainPageIsAnonymous", func(t *testing.T) {
 		resp := fetch(t, proxyURL, plain, plain.URL)
-		seen := <-headers
 		page(t, resp)
+		if len(headers) == 0 {
+			t.Fatal("the site was not asked")
+		}
+		seen := <-headers
 		for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "Proxy-Authorization", "Proxy-Connection"} {
 			if seen.Get(name) != "" {
 				t.Errorf("the site saw %s: %s", name, seen.Get(name))
@@ -429,6 +227,37 @@ func TestRealSquid(t *testing.T) {
 	t.Run("ManagerIsClosed", func(t *testing.T) {
 		if resp := fetch(t, proxyURL, plain, fmt.Sprintf("http://%s/squid-internal-mgr/info", proxy.addr)); resp.StatusCode != http.StatusForbidden {
 			t.Errorf("status %d, want 403", resp.StatusCode)
+		}
+	})
+
+	// The agent's prober tells these apart by what this very Squid says.
+	t.Run("ProbeClasses", func(t *testing.T) {
+		prober, err := probe.NewProber(probe.ProberOptions{Roots: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, Clock: clock.RealClock{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		echoing := probe.Echo{ID: "echo", Addr: secureAddr, ServerName: "example.com"}
+		closed := probe.Echo{ID: "closed", Addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.77"), secureAddr.Port()), ServerName: "example.com"}
+		denied := probe.Echo{ID: "denied", Addr: netip.MustParseAddrPort("10.1.2.3:443"), ServerName: "example.com"}
+		own := func(now time.Time) (string, string, error) {
+			token, err := probeKey.Sign(now, uid, "probe:east", time.Hour)
+			return "probe", token.Password, err
+		}
+		for name, tc := range map[string]struct {
+			echo       probe.Echo
+			credential func(time.Time) (string, string, error)
+			want       probe.Class
+		}{
+			// This site is no echo, but it is reached.
+			"Reached":    {echoing, own, probe.ClassTargetAnswer},
+			"AuthFailed": {echoing, nil, probe.ClassAuthFailed},
+			"TargetDown": {closed, own, probe.ClassConnectFail},
+			"Denied":     {denied, own, probe.ClassPolicyDenied},
+		} {
+			got := prober.Probe(t.Context(), probe.Proxy{UID: probe.UID(uid), Endpoint: proxy.addr, Credential: tc.credential}, tc.echo)
+			if got.Class != tc.want {
+				t.Errorf("%s: %s (%s), want %s", name, got.Class, got.Detail, tc.want)
+			}
 		}
 	})
 }

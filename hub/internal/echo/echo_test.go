@@ -3,6 +3,7 @@ package echo_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -89,7 +90,7 @@ func TestOverTLS(t *testing.T) {
 	go func() { done <- server.ServeTLS(listener, "", "") }()
 	defer func() {
 		_ = server.Close()
-		if err := <-done; err != http.ErrServerClosed {
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("ServeTLS: %v", err)
 		}
 	}()
@@ -97,7 +98,7 @@ func TestOverTLS(t *testing.T) {
 	for i := range 3 {
 		var reused bool
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
-		request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", "https://"+listener.Addr().String()+"/", nil)
+		request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "https://"+listener.Addr().String()+"/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

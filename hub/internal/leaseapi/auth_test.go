@@ -41,11 +41,12 @@ func TestAuthorization(t *testing.T) {
 			} {
 				header["Authorization"] = test.values
 				answer, text := h.send(t, h.http1, "POST", path, "", header, []byte(`{"fleet":"crawl/news"}`))
+				says := test.says
 				if path != "/v1/leases" && test.status == 404 {
-					test.says = "Refusal" // Connect has the reason in a detail
+					says = "Refusal" // Connect has the reason in a detail
 				}
-				if answer.StatusCode != test.status || !strings.Contains(string(text), test.says) {
-					t.Errorf("%s: got %d %s, want %d and %q (%s)", path, answer.StatusCode, text, test.status, test.says, test.reason)
+				if answer.StatusCode != test.status || !strings.Contains(string(text), says) {
+					t.Errorf("%s: got %d %s, want %d and %q (%s)", path, answer.StatusCode, text, test.status, says, test.reason)
 				}
 				if challenge := answer.Header.Get("WWW-Authenticate"); (challenge == `Bearer realm="shoal"`) != (test.status == 401) {
 					t.Errorf("%s: WWW-Authenticate = %q", path, challenge)

@@ -224,7 +224,7 @@ func TestServer(t *testing.T) {
 	h := serve(t, handler)
 	for major, c := range map[int]*http.Client{1: h.http1, 2: h.http2} {
 		answer, text := h.send(t, c, "DELETE", "/v1/leases/lse_1", newsToken, nil, nil)
-		if answer.StatusCode != 200 || answer.ProtoMajor != major || string(text) != "{}\n" {
+		if answer.StatusCode != http.StatusOK || answer.ProtoMajor != major || string(text) != "{}\n" {
 			t.Errorf("got %d %s over %s, want 200 {} over HTTP/%d", answer.StatusCode, text, answer.Proto, major)
 		}
 	}

@@ -30,8 +30,8 @@ func recovery(log *slog.Logger) connect.ServerInterceptor {
 				if cause == nil {
 					return
 				}
-				if cause == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this too
-					panic(cause)
+				if thrown, ok := cause.(error); ok && errors.Is(thrown, http.ErrAbortHandler) {
+					panic(cause) // a handler's way to drop the connection, not a mistake
 				}
 				reference := rand.Text()
 				log.ErrorContext(ctx, "a call panicked", "reference", reference, "procedure", spec.Procedure,
@@ -122,20 +122,20 @@ func gate(server *connect.Server, next http.Handler) http.Handler {
 		get, known := gets[r.URL.Path]
 		post := r.Method == http.MethodPost
 		switch {
-		case !known && !(post && isRPC(r.Header.Get("Content-Type"))):
+		case post && isRPC(r.Header.Get("Content-Type")), get && r.Method == http.MethodGet:
+			next.ServeHTTP(w, r) // also for a procedure that is unknown: the protocol has its own words for it
+		case !known:
 			writeNotFound(w, r)
-		case post && !isRPC(r.Header.Get("Content-Type")):
+		case post:
 			w.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
 			writeStatus(w, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument,
 				"the Content-Type is none that this call takes; for JSON, send the header Content-Type: application/json")
-		case !post && !(get && r.Method == http.MethodGet):
+		default:
 			allowed := []string{http.MethodPost}
 			if get {
 				allowed = []string{http.MethodGet, http.MethodPost}
 			}
 			writeMethodNotAllowed(w, r, allowed)
-		default:
-			next.ServeHTTP(w, r)
 		}
 	})
 }

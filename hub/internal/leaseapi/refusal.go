@@ -79,9 +79,9 @@ func apiField(field string) string {
 // unknownFleet answers for fleets that do not exist and for fleets that the caller may not use alike, so that nobody
 // can find out by trying which fleets others have.
 func unknownFleet(fleet string) error {
-	message := fmt.Sprintf("there is no fleet %q, or this token may not lease from it; write namespace/name of a ProxyFleet that the token was created for", fleet)
-	return fault.New(leasev1.Refusal_UNKNOWN_FLEET, message,
-		fault.Details{Fields: []*leasev1.FieldViolation{{Field: "fleet", Message: message}}})
+	return fault.New(leasev1.Refusal_UNKNOWN_FLEET, fmt.Sprintf(
+		"there is no fleet %q, or this token may not lease from it; write namespace/name of a ProxyFleet that the token was created for", fleet),
+		fault.Details{})
 }
 
 func invalidRequest(fields []*leasev1.FieldViolation) error {

@@ -209,15 +209,15 @@ func TestRefusals(t *testing.T) {
 		},
 		"NoSuchFleet": {
 			"the token allows it, but it does not exist", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/gone"},
-			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", []string{"fleet"},
+			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", nil,
 		},
 		"OthersFleet": {
 			"it exists, but is not the token's", weatherToken, &leasev1.AcquireRequest{Fleet: "crawl/news"},
-			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", []string{"fleet"},
+			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", nil,
 		},
 		"OthersProxies": {
 			"addresses of others' proxies are not shown", weatherToken, &leasev1.ListProxiesRequest{Fleet: "crawl/news"},
-			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", []string{"fleet"},
+			"not_found", 404, leasev1.Refusal_UNKNOWN_FLEET, "", nil,
 		},
 		"NotHolder": {
 			"a lease shows its password only to its holder", otherToken, &leasev1.GetLeaseRequest{LeaseId: held.LeaseId},
@@ -238,27 +238,33 @@ func TestRefusals(t *testing.T) {
 		},
 		"RequestIDReused": {
 			"the same id for something else", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", RequestId: "used"},
-			"already_exists", 409, leasev1.Refusal_REQUEST_ID_REUSED, "", []string{"requestId"},
+			"already_exists", 409, leasev1.Refusal_REQUEST_ID_REUSED, "",
+			[]string{"requestId"},
 		},
 		"ZeroTTL": {
 			"zero is not the default", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", Ttl: durationpb.New(0)},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"ttl"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"ttl"},
 		},
 		"LongTTL": {
 			"beyond maxTTL", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", Ttl: durationpb.New(31 * time.Minute)},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"ttl"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"ttl"},
 		},
 		"ZeroCount": {
 			"zero is not one", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", Count: proto.Int32(0)},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"count"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"count"},
 		},
 		"HugeCount": {
 			"one call cannot take everything", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", Count: proto.Int32(101)},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"count"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"count"},
 		},
 		"MinCount": {
 			"fewest is more than most", newsToken, &leasev1.AcquireRequest{Fleet: "crawl/news", MinCount: proto.Int32(2)},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"minCount"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"minCount"},
 		},
 		"SeveralFields": {
 			"all mistakes are told at once", newsToken, &leasev1.AcquireRequest{
@@ -270,27 +276,33 @@ func TestRefusals(t *testing.T) {
 		},
 		"BadID": {
 			"ids have few characters, so a bad one is a mistake", newsToken, &leasev1.GetLeaseRequest{LeaseId: "lse_a.b"},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"leaseId"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"leaseId"},
 		},
 		"NoOutcome": {
 			"a report without an outcome says nothing", newsToken, &leasev1.ReportRequest{LeaseId: held.LeaseId},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"outcome.kind"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"outcome.kind"},
 		},
 		"OutcomeFromTheFuture": {
 			"a number that this version does not know", newsToken, &leasev1.ReportRequest{LeaseId: held.LeaseId, Outcome: &leasev1.Outcome{Kind: 99}},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"outcome.kind"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"outcome.kind"},
 		},
 		"PagesOfABan": {
 			"only ok has pages", newsToken, &leasev1.ReportRequest{LeaseId: held.LeaseId, Outcome: &leasev1.Outcome{Kind: leasev1.Outcome_BLOCKED, Pages: 3}},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"outcome.pages"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"outcome.pages"},
 		},
 		"PageSize": {
 			"lists are bounded", newsToken, &leasev1.ListProxiesRequest{Fleet: "crawl/news", PageSize: 1001},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"pageSize"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"pageSize"},
 		},
 		"PageToken": {
 			"it is none of ours", newsToken, &leasev1.ListProxiesRequest{Fleet: "crawl/news", PageToken: "2"},
-			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "", []string{"pageToken"},
+			"invalid_argument", 400, leasev1.Refusal_INVALID_REQUEST, "",
+			[]string{"pageToken"},
 		},
 		"NoToken": {
 			"nobody leases without a token", "", &leasev1.AcquireRequest{Fleet: "crawl/news"},

@@ -75,7 +75,7 @@ func TestStrict(t *testing.T) {
 			for transport, send := range map[string]func() *problem{
 				"REST": func() *problem {
 					answer, text := h.send(t, h.http1, "POST", "/v1/leases", newsToken, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(test.body))
-					if answer.StatusCode == 200 {
+					if answer.StatusCode == http.StatusOK {
 						return nil
 					}
 					p := restProblem(t, answer, text)
@@ -86,7 +86,7 @@ func TestStrict(t *testing.T) {
 				},
 				"Connect": func() *problem {
 					answer, text := h.send(t, h.http1, "POST", leasev1connect.LeaseServiceAcquireProcedure, newsToken, http.Header{"Content-Type": {"application/json"}}, []byte(test.body))
-					if answer.StatusCode == 200 {
+					if answer.StatusCode == http.StatusOK {
 						return nil
 					}
 					return connectProblem(t, answer, text)
@@ -208,7 +208,7 @@ func TestRoutes(t *testing.T) {
 		"ConnectGet":         {"Acquire changes something", "GET", acquire, nil, "", 405, "POST", "use POST"},
 		"ConnectForm":        {"the commonest mistake with curl", "POST", acquire, form, `{"fleet":"crawl/news"}`, 415, "", "Content-Type: application/json"},
 		"ConnectNoType":      {"the second commonest", "POST", acquire, nil, `{"fleet":"crawl/news"}`, 415, "", "Content-Type: application/json"},
-		"ConnectUnknownForm": {"a typo in the path", "POST", "/shoal.lease.v1.LeaseService/Aquire", form, "{}", 404, "", "there is nothing"},
+		"ConnectUnknownForm": {"a typo in the path", "POST", "/shoal.lease.v1.LeaseService/Lease", form, "{}", 404, "", "there is nothing"},
 		"ConnectUnknown":     {"a method of a later version", "POST", "/shoal.lease.v1.LeaseService/Stream", json, "{}", 501, "", "unimplemented"},
 		"ConnectEmptyBody":   {"Connect needs an object", "POST", acquire, json, "", 400, "", "the body is empty"},
 		"ConnectBadTimeout":  {"Connect's own check", "POST", acquire, http.Header{"Content-Type": {"application/json"}, "Connect-Timeout-Ms": {"soon"}}, "{}", 400, "", "invalid_argument"},

@@ -1,0 +1,53 @@
+{{- define "shoal-agent.labels" -}}
+app.kubernetes.io/name: shoal-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "shoal-agent.selector" -}}
+app.kubernetes.io/name: shoal-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* The agent's configuration file. The agent itself checks it and says what to write instead. */}}
+{{- define "shoal-agent.config" -}}
+member:
+  name: {{ required "set member.name, as printed by `shoalctl member join-token`" .Values.member.name | quote }}
+  {{- with .Values.member.region }}
+  region: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.member.country }}
+  country: {{ . | quote }}
+  {{- end }}
+hub:
+  url: {{ required "set hub.url, as printed by `shoalctl member join-token`" .Values.hub.url | quote }}
+  caPin: {{ required "set hub.caPin, as printed by `shoalctl member join-token`" .Values.hub.caPin | quote }}
+providers:
+  {{- if .Values.providers }}
+  {{- toYaml .Values.providers | nindent 2 }}
+  {{- else }}
+  - name: default
+    type: kubernetes
+    kubernetes:
+      image: {{ .Values.proxy.image | quote }}
+      imagePullPolicy: {{ .Values.proxy.imagePullPolicy | quote }}
+      exposure: {{ .Values.proxy.exposure | quote }}
+      {{- if eq .Values.proxy.exposure "HostPort" }}
+      hostPortRange: {{ .Values.proxy.hostPortRange | quote }}
+      {{- end }}
+      {{- with .Values.proxy.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- end }}
+  {{- end }}
+ceiling:
+  clusterCIDRs: {{ required "set ceiling.clusterCIDRs: this cluster's pod, service and node ranges, such as {10.244.0.0/16,10.96.0.0/16}" .Values.ceiling.clusterCIDRs | toJson }}
+  allowedCIDRs: {{ .Values.ceiling.allowedCIDRs | toJson }}
+  maxProxies: {{ .Values.ceiling.maxProxies }}
+  cloudInit: {{ .Values.ceiling.cloudInit }}
+probe:
+  targets: {{ required "set probe.targets: the address and port of the hub's echo listener, such as {203.0.113.7:443}" .Values.probe.targets | toJson }}
+  {{- with .Values.probe.serverName }}
+  serverName: {{ . | quote }}
+  {{- end }}
+{{- end }}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestCooldownRest checks how rests grow: by the factor, up to the maximum,
@@ -258,5 +260,103 @@ func TestLeaseIDs(t *testing.T) {
 		if len(id) != 26 || !strings.HasPrefix(id, "lse_") || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
 			t.Errorf("id %q", id)
 		}
+	}
+}
+
+// TestRestsAreNeverCut checks that a ban with a short rest does not cut the
+// long one that the target asked for, nor the other way round.
+func TestRestsAreNeverCut(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 1, Cooldown: Cooldown{Base: time.Minute}})
+	r.proxies(1)
+	l := r.lease()
+	limited := func(d time.Duration) Reported {
+		return r.do(Report{Principal: "anna", ID: l.ID, Observations: []Observation{{Outcome: RateLimited, RetryAfter: d}}}).(Reported)
+	}
+	if got := limited(10 * time.Minute).CoolingFor; got != 10*time.Minute {
+		t.Fatalf("the target asked for 10m and got %s", got)
+	}
+	if got := r.ban(l).CoolingFor; got != 10*time.Minute {
+		t.Errorf("a ban left %s of the 10m", got)
+	}
+	if got := limited(time.Second).CoolingFor; got != 10*time.Minute {
+		t.Errorf("a shorter limit left %s of the 10m", got)
+	}
+}
+
+// TestRenewNeverShortens checks that a shorter ttl leaves a longer lease as it
+// is.
+func TestRenewNeverShortens(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 1})
+	r.proxies(1)
+	l := r.lease(func(a *Acquire) { a.TTL = ptr(20 * time.Minute) })
+	renewed := r.do(Renew{Principal: "anna", ID: l.ID, TTL: ptr(time.Minute)}).(Renewed)
+	if renewed.Lease.TTL != 20*time.Minute || renewed.Capped != NotCapped || renewed.Lease.RenewAfter != 10*time.Minute {
+		t.Errorf("renewed to %s (renew after %s, capped %d)", renewed.Lease.TTL, renewed.Lease.RenewAfter, renewed.Capped)
+	}
+}
+
+// TestUse checks what the choice of a proxy to remove goes by.
+func TestUse(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 2})
+	r.proxies(3)
+	r.now = rigStart.Add(10 * time.Second)
+	l := r.lease(func(a *Acquire) { a.TTL = ptr(time.Minute) })
+	r.ban(l)
+	r.do(Report{Principal: "anna", ID: l.ID, Observations: []Observation{{Target: MustParseTarget("example.org"), Outcome: Blocked}}})
+	r.now = rigStart.Add(20 * time.Second)
+	other := r.lease(func(a *Acquire) { a.Target = Target{} })
+	r.now = rigStart.Add(30 * time.Second)
+	r.do(Release{Principal: "anna", ID: other.ID})
+	got := r.do(ReadUse{Fleet: "crawl/news"}).(UseList).Proxies
+	want := []Use{
+		{UID: "px-1", Member: "east", Leases: 1, LastExpiry: rigStart.Add(70 * time.Second), LastUsed: rigStart.Add(10 * time.Second), CoolingTargets: 2},
+		{UID: "px-2", Member: "east", LastUsed: rigStart.Add(30 * time.Second)},
+		{UID: "px-3", Member: "east"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("use (-want +got):\n%s", diff)
+	}
+}
+
+// TestRetryFollowsReadiness checks that the retryAfter of a cooling fleet
+// counts a proxy out while it is not ready, and in again afterwards.
+func TestRetryFollowsReadiness(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 1, Cooldown: Cooldown{Base: time.Minute}})
+	r.proxies(2)
+	r.ban(r.lease())
+	r.pass(20 * time.Second)
+	r.ban(r.lease())
+	retry := func() time.Duration { return r.refused(acquire()).RetryAfter }
+	if got := retry(); got != 40*time.Second {
+		t.Fatalf("px-1 is back in %s, want 40s", got)
+	}
+	sick := testProxy(1)
+	sick.Ready = false
+	r.do(UpsertProxy{Proxy: sick})
+	if got := retry(); got != time.Minute {
+		t.Errorf("with px-1 not ready, px-2 is back in %s, want 1m", got)
+	}
+	r.do(UpsertProxy{Proxy: testProxy(1)})
+	if got := retry(); got != 40*time.Second {
+		t.Errorf("px-1 is ready again and back in %s, want 40s", got)
+	}
+}
+
+// TestLateTime checks that a clock that runs backwards changes nothing.
+func TestLateTime(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 1})
+	r.proxies(1)
+	l := r.lease(func(a *Acquire) { a.TTL = ptr(time.Minute) })
+	r.now = rigStart.Add(30 * time.Second)
+	r.do(Touch{ID: "east"})
+	r.now = rigStart.Add(-time.Hour)
+	found := r.do(Get{Principal: "anna", ID: l.ID}).(Found)
+	if found.Lease.TTL != 30*time.Second || !r.engine.Now().Equal(rigStart.Add(30*time.Second)) {
+		t.Errorf("an hour earlier the lease has %s left, and it is %s", found.Lease.TTL, r.engine.Now())
 	}
 }

@@ -49,6 +49,16 @@
 // usable. That a proxy becomes usable counts as use, so that one which comes
 // and goes does not draw all the work.
 //
+// A session key asks for the same proxy again, for as long as the session
+// lives (its TTL counts from the last Acquire with the key). If that proxy is
+// busy, cools, is not ready or is gone, the Acquire is refused for that reason:
+// a site that sees a session jump to another address may end it. AllowMove
+// binds the session to another proxy instead.
+//
+// A draining proxy is never granted again, whatever is reported of it later.
+// Its leases go on: Renew works up to the drain deadline and says so. When a
+// proxy is removed its leases end.
+//
 // # Cooldowns
 //
 // A ban (blocked, captcha) cools all exits of the proxy, hub-wide, for the

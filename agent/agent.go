@@ -278,7 +278,7 @@ func newEntries(c Config, local manager.Manager) (map[string]proxy.Entry, error)
 			Client: local.GetClient(), Reader: local.GetAPIReader(), Namespace: c.Namespace,
 			Image: e.Kubernetes.Image, ImagePullPolicy: corev1.PullPolicy(e.Kubernetes.ImagePullPolicy),
 			HostPort: e.Kubernetes.Exposure == ExposureHostPort, NodeSelector: e.Kubernetes.NodeSelector,
-			KeysConfigMap: mirror.KeysConfigMap,
+			KeysConfigMap: mirror.KeysConfigMap, Clock: c.Clock,
 		})
 		if err != nil {
 			return nil, err

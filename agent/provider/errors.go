@@ -72,17 +72,12 @@ func KindOf(err error) Kind {
 // IsNotFound says whether there is no such instance.
 func IsNotFound(err error) bool { return KindOf(err) == KindNotFound }
 
-// IsPermanent says whether the same request can never succeed: it is latched until the request changes.
-func IsPermanent(err error) bool {
-	switch KindOf(err) {
-	case KindInvalidSpec, KindAlreadyExists:
-		return true
-	case KindNotFound, KindQuotaExceeded, KindCapacityExhausted, KindThrottled, KindUnauthorized, KindUnavailable:
-		return false
-	default:
-		return false
-	}
-}
+// IsForeign says whether the name is taken by something that is not ours.
+func IsForeign(err error) bool { return KindOf(err) == KindAlreadyExists }
+
+// IsPermanent says whether the same request can never succeed: it is latched until the request changes. A name that is
+// taken is not of that sort: whoever took it can give it back.
+func IsPermanent(err error) bool { return KindOf(err) == KindInvalidSpec }
 
 // RetryAfter gives the wait that a provider asked for, or 0.
 func RetryAfter(err error) time.Duration {

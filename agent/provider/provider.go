@@ -20,6 +20,12 @@ type Identity struct {
 	HomeClusterUID string
 }
 
+// SameProxy says whether both name the same Proxy of the same cluster. Hub and member may differ: a member that joins
+// another hub keeps its instances, and must still be able to remove them.
+func (i Identity) SameProxy(o Identity) bool {
+	return i.ProxyUID == o.ProxyUID && i.HomeClusterUID == o.HomeClusterUID
+}
+
 // Request describes the instance to create.
 type Request struct {
 	// Name is the instance's name, as InstanceName derives it.
@@ -96,19 +102,20 @@ type DeleteOptions struct {
 type Provider interface {
 	// Create asks for an instance. Success means that the request was taken, not that the instance runs: Get tells.
 	//
-	// It is idempotent by name: where an instance of that name with the same identity exists, Create succeeds and changes
-	// nothing. KindAlreadyExists means that the name is taken by something that is not ours; KindInvalidSpec, that this
+	// It is idempotent by name: where an instance of that name exists and is of the same proxy ([Identity.SameProxy]),
+	// Create succeeds and changes nothing. KindAlreadyExists means that the name is taken by something that is not ours; KindInvalidSpec, that this
 	// request can never succeed. After any other error the instance may exist or not, and the controller looks before it
 	// asks again.
 	Create(ctx context.Context, r Request) error
 
 	// Get observes one instance by name. KindNotFound means that the provider does not have it: before the first Create,
-	// after the last Delete, and whenever someone else removed it.
+	// after the last Delete, and whenever someone else removed it. It never means that something else is missing. An
+	// instance that is not the caller's is told like any other; its Identity says whose it is.
 	Get(ctx context.Context, name string) (Instance, error)
 
 	// Delete asks for an instance to be removed. Success means that the request was taken or that there was nothing to
-	// remove; the controller calls it again until Get says KindNotFound. An instance with another identity is left alone
-	// and is KindAlreadyExists.
+	// remove; the controller calls it again until Get says KindNotFound. An instance of another proxy, or of nobody, is
+	// left alone and is KindAlreadyExists.
 	Delete(ctx context.Context, name string, id Identity, o DeleteOptions) error
 
 	// List observes every instance that carries the hub, member and home cluster of id, whatever its ProxyUID. Complete

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -25,6 +26,8 @@ const (
 	configDir = "/etc/shoal/squid"
 	// drainedGraceSeconds is enough for Squid to close its listener when no lease is left.
 	drainedGraceSeconds = 3
+	// lostAfter is how long after the end of its grace a pod is taken for lost with its node.
+	lostAfter = time.Minute
 
 	annotationIdentity = "shoal.dev/home-cluster-uid"
 )

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +34,8 @@ type Options struct {
 	NodeSelector map[string]string
 	// KeysConfigMap is the name of the ConfigMap with the public keys that credentials are checked with.
 	KeysConfigMap string
+	// Clock tells when a pod should have ended.
+	Clock clock.PassiveClock
 }
 
 // Provider runs proxies as pods. It implements [provider.Provider].
@@ -45,8 +47,8 @@ var _ provider.Provider = (*Provider)(nil)
 
 // New makes a Provider.
 func New(o Options) (*Provider, error) {
-	if o.Client == nil || o.Reader == nil || o.Namespace == "" || o.Image == "" || o.KeysConfigMap == "" {
-		return nil, errors.New("kubernetes provider: Client, Reader, Namespace, Image and KeysConfigMap are required")
+	if o.Client == nil || o.Reader == nil || o.Namespace == "" || o.Image == "" || o.KeysConfigMap == "" || o.Clock == nil {
+		return nil, errors.New("kubernetes provider: Client, Reader, Namespace, Image, KeysConfigMap and Clock are required")
 	}
 	return &Provider{o: o}, nil
 }
@@ -72,10 +74,13 @@ func (p *Provider) createOrAdopt(ctx context.Context, op string, want, found cli
 	if !apierrors.IsAlreadyExists(err) {
 		return translate(op, err)
 	}
-	if err := p.o.Reader.Get(ctx, client.ObjectKeyFromObject(want), found); err != nil {
+	switch err := p.o.Reader.Get(ctx, client.ObjectKeyFromObject(want), found); {
+	case apierrors.IsNotFound(err):
+		return provider.Errorf(provider.KindUnavailable, op, "%s %s/%s has just gone", kindOf(found), want.GetNamespace(), want.GetName())
+	case err != nil:
 		return translate(op, err)
 	}
-	if identityOf(found) != id {
+	if !identityOf(found).SameProxy(id) {
 		return provider.Errorf(provider.KindAlreadyExists, op, "%s %s/%s exists and is not this proxy's; remove it, or let the proxy go", kindOf(found), found.GetNamespace(), found.GetName())
 	}
 	if found.GetDeletionTimestamp() != nil {
@@ -98,7 +103,7 @@ func (p *Provider) Get(ctx context.Context, name string) (provider.Instance, err
 	return p.observe(ctx, pod)
 }
 
-// Delete removes the pod and its configuration.
+// Delete removes the pod and its configuration. What is in the way under their names and is not ours is left alone.
 func (p *Provider) Delete(ctx context.Context, name string, id provider.Identity, o provider.DeleteOptions) error {
 	key := client.ObjectKey{Namespace: p.o.Namespace, Name: name}
 	pod := &corev1.Pod{}
@@ -106,25 +111,38 @@ func (p *Provider) Delete(ctx context.Context, name string, id provider.Identity
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return translate("delete pod", err)
-	case identityOf(pod) != id:
+	case !identityOf(pod).SameProxy(id):
 		return provider.Errorf(provider.KindAlreadyExists, "delete pod", "pod %s/%s is not this proxy's and is left alone", p.o.Namespace, name)
 	default:
 		if err := p.deletePod(ctx, pod, o); err != nil {
 			return err
 		}
 	}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.o.Namespace, Name: name}}
-	if err := p.o.Client.Delete(ctx, config); err != nil && !apierrors.IsNotFound(err) {
+	config := &corev1.ConfigMap{}
+	switch err := p.o.Reader.Get(ctx, key, config); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return translate("delete config map", err)
+	case !identityOf(config).SameProxy(id):
+		return nil
+	}
+	if err := p.o.Client.Delete(ctx, config, client.Preconditions{UID: &config.UID}); err != nil && !apierrors.IsNotFound(err) {
 		return translate("delete config map", err)
 	}
 	return nil
 }
 
 // deletePod asks for the pod's end, and for a quicker one where a slow one is under way and nobody has to be waited for.
+// A pod that should have ended long ago is on a node that is lost: nobody else would ever say that it is gone.
 func (p *Provider) deletePod(ctx context.Context, pod *corev1.Pod, o provider.DeleteOptions) error {
 	grace := int64(graceSeconds)
 	if o.Drained {
 		grace = drainedGraceSeconds
+	}
+	// The timestamp is when the grace ends.
+	if pod.DeletionTimestamp != nil && p.o.Clock.Since(pod.DeletionTimestamp.Time) > lostAfter {
+		grace = 0
 	}
 	if pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) <= grace {
 		return nil
@@ -184,14 +202,22 @@ func (p *Provider) observe(ctx context.Context, pod *corev1.Pod) (provider.Insta
 	if err != nil {
 		return provider.Instance{}, err
 	}
+	if host == "" {
+		instance.State, instance.Reason = provider.StateUnknown, fmt.Sprintf("node %s is not known, or has no address yet", pod.Spec.NodeName)
+		return instance, nil
+	}
 	instance.Endpoints = []v1alpha1.Endpoint{{Network: v1alpha1.NetworkHostPort, Host: host, Port: containerPort(pod).HostPort}}
 	return instance, nil
 }
 
-// nodeAddress gives the address at which crawlers reach a node: its external address where it has one.
+// nodeAddress gives the address at which crawlers reach a node: its external address where it has one. It is empty
+// where the node is not known; that must not be taken for a pod that is not there.
 func (p *Provider) nodeAddress(ctx context.Context, name string) (string, error) {
 	node := &corev1.Node{}
-	if err := p.o.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	switch err := p.o.Client.Get(ctx, client.ObjectKey{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
 		return "", translate("get node", err)
 	}
 	for _, wanted := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
@@ -201,7 +227,7 @@ func (p *Provider) nodeAddress(ctx context.Context, name string) (string, error)
 			}
 		}
 	}
-	return "", provider.Errorf(provider.KindUnavailable, "get node", "node %s has no address yet", name)
+	return "", nil
 }
 
 func kindOf(o client.Object) string {

@@ -12,7 +12,16 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/shoal-dev/shoal/hub/internal/keeper"
+	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
+
+// Journal makes leases durable.
+type Journal = keeper.Journal
+
+// Record is what a [Journal] keeps.
+type Record = lease.Record
 
 // Default addresses of the listeners.
 const (
@@ -69,6 +78,9 @@ type Config struct {
 	// ShutdownTimeout bounds a graceful stop.
 	ShutdownTimeout time.Duration
 
+	// Journal keeps the leases over restarts; it must hold all that this hub has ever granted. By default there is none
+	// but the memory: a restarted hub then grants nothing, and scales nothing down, for one maxTTL.
+	Journal Journal
 	// Clock is the hub's.
 	Clock clock.WithTicker
 	// Logger gets what operators should know: discarded by default.

@@ -80,6 +80,7 @@ type hub struct {
 	signer     *credential.Signer
 	keeper     *keeper.Keeper
 	startedAt  time.Time
+	complete   bool // the keeper knows every lease there ever was
 	dispatcher *dispatch.Dispatcher
 	inventory  *inventory.Inventory
 	serving    *identity.Serving
@@ -197,16 +198,21 @@ func (h *hub) identify(ctx context.Context) error {
 
 func (h *hub) keep(ctx context.Context) error {
 	h.startedAt = h.Clock.Now()
+	// An identity that was made just now cannot have granted anything before.
+	h.complete = h.created || h.Journal != nil
+	journal := h.Journal
+	if journal == nil {
+		journal = keeper.NewMemory(keeper.MemoryOptions{})
+	}
 	engine := lease.New(lease.Options{
 		IDs: lease.NewRandomIDs(bufio.NewReader(rand.Reader)),
 		// Each start is an authority of its own, later than all before.
-		Epoch:     uint64(h.startedAt.Unix()), //nolint:gosec // positive since 1970
-		StartedAt: h.startedAt,
-		// An identity that was made just now cannot have granted anything before.
-		HistoryComplete: h.created,
+		Epoch:           uint64(h.startedAt.Unix()), //nolint:gosec // positive since 1970
+		StartedAt:       h.startedAt,
+		HistoryComplete: h.complete,
 	})
 	h.keeper = keeper.New(keeper.Options{
-		Engine: engine, Journal: keeper.NewMemory(keeper.MemoryOptions{}), Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
+		Engine: engine, Journal: journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
 	})
 	h.stages.start(ctx, "keeper", h.keeper.Run)
 	return h.stages.await(ctx, h.keeper.Ready())
@@ -217,7 +223,7 @@ func (h *hub) control(ctx context.Context) error {
 	h.inventory = inventory.New(inventory.Options{Clock: h.Clock})
 	err := controller.Setup(h.manager, controller.Options{
 		Dispatcher: h.dispatcher, Inventory: h.inventory, Keeper: h.keeper,
-		StartedAt: h.startedAt, HistoryComplete: h.created,
+		StartedAt: h.startedAt, HistoryComplete: h.complete,
 		Clock: h.Clock, SkipNameValidation: h.SeveralInProcess,
 	})
 	if err != nil {

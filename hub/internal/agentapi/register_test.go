@@ -350,9 +350,10 @@ func (h *registerHub) refusals(t *testing.T) {
 			if !strings.Contains(err.Error(), c.says) {
 				t.Errorf("the error is %q; it should say %q", err, c.says)
 			}
-			for _, secret := range h.secrets {
+			// The cluster that has a name is no secret, but who knows it can claim to be it.
+			for _, secret := range append([]string{"uid-west"}, h.secrets...) {
 				if strings.Contains(err.Error(), secret) {
-					t.Error("the error shows a secret")
+					t.Errorf("the error shows too much: %v", err)
 				}
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
@@ -38,7 +39,7 @@ type tool struct {
 func New(o Options) *cobra.Command {
 	t := &tool{Options: o}
 	if t.Now == nil {
-		t.Now = time.Now
+		t.Now = clock.RealClock{}.Now
 	}
 	if t.Client == nil {
 		t.Client = t.connect

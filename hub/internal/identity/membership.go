@@ -249,13 +249,14 @@ func decideClaim(object *shoalv1.MemberCluster, c Claim, identity shoalv1.Member
 	return spec, nil
 }
 
+// checkIdentity does not say which cluster has the name: whoever holds a token could then claim to be that one.
 func checkIdentity(object *shoalv1.MemberCluster, identity shoalv1.MemberIdentity) error {
 	bound := object.Status.Identity
 	if bound == nil || *bound == identity {
 		return nil
 	}
-	return fmt.Errorf("%w: member %q is cluster %s, namespace %s; this is cluster %s, namespace %s: choose another member.name, or `kubectl delete membercluster %s` if that cluster is gone",
-		ErrIdentityConflict, object.Name, bound.ClusterUID, bound.Namespace, identity.ClusterUID, identity.Namespace, object.Name)
+	return fmt.Errorf("%w: member %q is another cluster, or another namespace of this one (status.identity of MemberCluster %s says which): choose another member.name, or `kubectl delete membercluster %s` if that one is gone",
+		ErrIdentityConflict, object.Name, object.Name, object.Name)
 }
 
 func notAccepted(member string) error {

@@ -209,10 +209,14 @@ func TestLostMemberKeepsItsShare(t *testing.T) {
 	if diff := cmp.Diff([]int{2, 2}, w.counts()); diff != "" {
 		t.Errorf("proxies moved: %s", diff)
 	}
+	before := w.specsOf(west)
 	w.change("news", func(f *v1alpha1.ProxyFleet) { f.Spec.Template.Spec.Port = 3129 })
 	w.turns()
 	if st := w.get("news").Status; st.Updated != 2 {
 		t.Errorf("the member that is heard was not updated: %+v", st)
+	}
+	if diff := cmp.Diff(before, w.specsOf(west)); diff != "" {
+		t.Errorf("the lost member's placements changed: %s", diff)
 	}
 	west.connect(w.hub)
 	w.turns()
@@ -254,6 +258,16 @@ func (w *world) specs() map[string]v1alpha1.ProxyPlacementSpec {
 	specs := map[string]v1alpha1.ProxyPlacementSpec{}
 	for _, pp := range w.placementList() {
 		specs[pp.Name] = pp.Spec
+	}
+	return specs
+}
+
+func (w *world) specsOf(m *sim) map[string]v1alpha1.ProxyPlacementSpec {
+	specs := w.specs()
+	for name, spec := range specs {
+		if spec.Member != m.name {
+			delete(specs, name)
+		}
 	}
 	return specs
 }

@@ -55,7 +55,7 @@ type Feed struct {
 	seeded  bool
 
 	mu sync.Mutex
-	// before are the fleets that were there when the feed first looked; nil until then.
+	// before are the fleets that an earlier hub had taken up when the feed first looked; nil until then.
 	before map[types.UID]struct{}
 	stale  bool
 }
@@ -96,8 +96,9 @@ func (f *Feed) ObjectsChanged() {
 	}
 }
 
-// HeldBefore tells whether the fleet was there already when this hub started, so that leases of an earlier hub may
-// live. known is false until the feed has looked at all fleets once; then before is true, to be safe.
+// HeldBefore tells whether an earlier hub has taken the fleet up, so that leases that it granted may live. known is
+// false until the feed has looked at all fleets once; before is true then, to be safe. Nobody may take up a fleet (set its
+// finalizer, place it) while that is not known.
 func (f *Feed) HeldBefore(uid types.UID) (before, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +150,11 @@ func (f *Feed) refresh(ctx context.Context) error {
 	if !stale {
 		return nil
 	}
-	next, uids, err := readWorld(ctx, f.opts.Reader, f.HeldBefore, f.opts.StartedAt)
+	heldBefore := f.HeldBefore
+	if !f.seeded {
+		heldBefore = nil // this look decides
+	}
+	next, served, err := readWorld(ctx, f.opts.Reader, heldBefore, f.opts.StartedAt)
 	if err != nil {
 		f.mu.Lock()
 		f.stale = true
@@ -157,9 +162,8 @@ func (f *Feed) refresh(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	first := f.before == nil
-	if first {
-		f.before = uids
+	if f.before == nil {
+		f.before = served
 	}
 	f.mu.Unlock()
 	for uid := range next.changedPlacements(f.world) {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
@@ -45,7 +46,7 @@ func (p placed) equal(q placed) bool {
 		maps.Equal(p.labels, q.labels) && maps.EqualFunc(p.drain, q.drain, time.Time.Equal)
 }
 
-// readWorld reads all objects. uids are those of the fleets.
+// readWorld reads all objects. served are the UIDs of fleets that a hub has taken up already, this one or another.
 func readWorld(
 	ctx context.Context, reader client.Reader, heldBefore func(types.UID) (before, known bool), startedAt time.Time,
 ) (world, map[types.UID]struct{}, error) {
@@ -64,10 +65,24 @@ func readWorld(
 	if err := reader.List(ctx, &placements); err != nil {
 		return w, nil, fmt.Errorf("list placements for the lease engine: %w", err)
 	}
-	uids := map[types.UID]struct{}{}
+	served := map[types.UID]struct{}{}
+	for i := range placements.Items {
+		served[placements.Items[i].Spec.Fleet.UID] = struct{}{}
+	}
 	for i := range fleets.Items {
 		fleet := &fleets.Items[i]
-		uids[fleet.UID] = struct{}{}
+		if controllerutil.ContainsFinalizer(fleet, v1alpha1.FinalizerFleet) || fleet.Status.ObservedGeneration > 0 {
+			served[fleet.UID] = struct{}{}
+		}
+	}
+	if heldBefore == nil {
+		heldBefore = func(uid types.UID) (bool, bool) {
+			_, before := served[uid]
+			return before, true
+		}
+	}
+	for i := range fleets.Items {
+		fleet := &fleets.Items[i]
 		if !fleet.DeletionTimestamp.IsZero() || fleet.Spec.External != nil {
 			continue // nothing of it may be granted
 		}
@@ -93,7 +108,7 @@ func readWorld(
 			labels: p.Spec.Template.Metadata.Labels, going: !p.DeletionTimestamp.IsZero(), drain: drain,
 		}
 	}
-	return w, uids, nil
+	return w, served, nil
 }
 
 // FleetID is how the lease engine names a fleet.

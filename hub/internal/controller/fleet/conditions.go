@@ -113,9 +113,8 @@ func (s *scope) exitsShared() metav1.Condition {
 func (s *scope) degraded(total counts) metav1.Condition {
 	const kind = v1alpha1.ConditionDegraded
 	if lost := s.lost(); len(lost) > 0 {
-		return condition(kind, true, v1alpha1.ReasonUnreachable, "%s unreachable; %s there left as %s",
-			listed(lost)+verb(len(lost), " is", " are"), counted(s.onLost(), "proxy is", "proxies are"),
-			verb(s.onLost(), "it is", "they are"))
+		return condition(kind, true, v1alpha1.ReasonUnreachable, "%s unreachable; %s there %s left alone",
+			listed(lost)+verb(len(lost), " is", " are"), counted(s.onLost(), "proxy", "proxies"), verb(s.onLost(), "is", "are"))
 	}
 	if total.failed > 0 {
 		return condition(kind, true, v1alpha1.ReasonProviderError, "%s: %s",

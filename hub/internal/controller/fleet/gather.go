@@ -36,8 +36,6 @@ type scope struct {
 	stats lease.Stats
 	// graceUntil is until when leases may live that the engine has never heard of; zero if none may.
 	graceUntil time.Time
-	// historyUnknown says that graceUntil is not known yet.
-	historyUnknown bool
 
 	// accepted is by accept.
 	accepted metav1.Condition
@@ -163,11 +161,9 @@ func (r *Reconciler) placed(pp *v1alpha1.ProxyPlacement) *placed {
 func (r *Reconciler) gatherLeases(ctx context.Context, s *scope) error {
 	id := feed.FleetID(s.fleet.Namespace, s.fleet.Name)
 	if !r.opts.HistoryComplete {
-		before, known := r.opts.History.HeldBefore(s.fleet.UID)
-		if before {
+		if before, _ := r.opts.History.HeldBefore(s.fleet.UID); before {
 			s.graceUntil = r.opts.StartedAt.Add(s.fleet.Spec.Leasing.MaxTTL.Duration)
 		}
-		s.historyUnknown = !known
 	}
 	stats, err := ask[lease.Stats](ctx, r.opts.Keeper, lease.ReadStats{Fleet: id})
 	if err != nil {

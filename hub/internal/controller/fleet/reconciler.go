@@ -28,7 +28,7 @@ type Keeper interface {
 
 // History knows which fleets an earlier hub may have granted leases of.
 type History interface {
-	// HeldBefore tells whether the fleet was there when this hub started; known is false until that is known.
+	// HeldBefore tells whether an earlier hub has taken the fleet up; known is false until that is known.
 	HeldBefore(uid types.UID) (before, known bool)
 }
 
@@ -95,6 +95,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *Reconciler) reconcile(ctx context.Context, fleet *v1alpha1.ProxyFleet) (reconcile.Result, error) {
 	if !fleet.DeletionTimestamp.IsZero() {
 		return r.finalize(ctx, fleet)
+	}
+	if _, known := r.opts.History.HeldBefore(fleet.UID); !known && !r.opts.HistoryComplete {
+		// The finalizer is how a fleet that was taken up is told from a new one.
+		return reconcile.Result{RequeueAfter: conflictInterval}, nil
 	}
 	if !controllerutil.ContainsFinalizer(fleet, v1alpha1.FinalizerFleet) {
 		before := fleet.DeepCopy()

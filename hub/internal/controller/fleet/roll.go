@@ -25,9 +25,6 @@ func (s *scope) hold() {
 		s.held = fmt.Sprintf("the hub has restarted and %s not reported yet; until then proxies are added but none is removed",
 			hasOrHave(awaited))
 		s.after(holdInterval)
-	case s.historyUnknown:
-		s.held = "the hub has just started; proxies are added but none is removed"
-		s.after(holdInterval)
 	case s.now.Before(s.graceUntil):
 		s.held = fmt.Sprintf("the hub has restarted without its leases, which may live for up to maxTTL (%s); "+
 			"until then proxies are added but none is removed", s.fleet.Spec.Leasing.MaxTTL.Duration)

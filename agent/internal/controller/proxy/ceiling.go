@@ -27,17 +27,25 @@ func (r *Reconciler) checkCeiling(_ context.Context, s *scope) (time.Duration, e
 	return recheck, nil
 }
 
-// before counts the proxies that are ahead of this one: those that are older. The count does not change with the order
-// in which passes happen to run.
+// before counts the proxies that are ahead of this one.
 func before(s *scope) int {
 	n := 0
 	for i := range s.others {
-		o := &s.others[i]
-		older := o.CreationTimestamp.Time.Before(s.proxy.CreationTimestamp.Time)
-		same := o.CreationTimestamp.Time.Equal(s.proxy.CreationTimestamp.Time)
-		if older || same && o.UID < s.proxy.UID {
+		if isAhead(&s.others[i], s.proxy) {
 			n++
 		}
 	}
 	return n
+}
+
+// isAhead says whether a comes before b where there is not enough for both: what has an instance before what has none,
+// then the older. The order does not change with the order in which passes happen to run.
+func isAhead(a, b *v1alpha1.Proxy) bool {
+	if has, other := a.Status.InstanceName != "", b.Status.InstanceName != ""; has != other {
+		return has
+	}
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
 }

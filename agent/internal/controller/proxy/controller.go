@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +29,12 @@ import (
 
 // Name is the controller's name, in logs and metrics.
 const Name = "proxy"
+
+// backoffFirst and backoffMost bound the wait after an error. It doubles.
+const (
+	backoffFirst = 200 * time.Millisecond
+	backoffMost  = time.Minute
+)
 
 // Prober probes proxies and keeps verdicts. *probe.Runner is one.
 type Prober interface {
@@ -83,6 +92,9 @@ type Options struct {
 type Reconciler struct {
 	o     Options
 	ports *portBook
+	latch *latch
+	// names holds the UID of each Proxy by its request, for when there is nothing left but the request.
+	names sync.Map
 }
 
 // New makes a Reconciler.
@@ -90,7 +102,7 @@ func New(o Options) (*Reconciler, error) {
 	if o.Clock == nil || o.Client == nil || o.Member == nil || o.Policy == nil || o.Prober == nil || o.Verdicts == nil || o.Credential == nil || o.HomeClusterUID == "" {
 		return nil, errors.New("proxy controller: Clock, Client, Member, HomeClusterUID, Policy, Prober, Verdicts and Credential are required")
 	}
-	return &Reconciler{o: o, ports: newPortBook()}, nil
+	return &Reconciler{o: o, ports: newPortBook(), latch: newLatch()}, nil
 }
 
 // SetupWithManager adds the controller to mgr.
@@ -100,7 +112,18 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		Owns(&corev1.Pod{}).
 		WatchesRawSource(r.o.Verdicts).
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
-		WithOptions(mccontroller.Options{MaxConcurrentReconciles: 8, CacheSyncTimeout: 2 * time.Minute}).
+		WithOptions(mccontroller.Options{
+			MaxConcurrentReconciles: 8, CacheSyncTimeout: 2 * time.Minute, ReconciliationTimeout: time.Minute,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
+		}).
+		// multicluster-runtime's own leaves out who a line is about.
+		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {
+			log := mgr.GetLocalManager().GetLogger().WithName(Name)
+			if req != nil {
+				log = log.WithValues("cluster", req.ClusterName, "proxy", req.NamespacedName)
+			}
+			return log
+		}).
 		Complete(r)
 }
 
@@ -111,9 +134,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 		return ctrl.Result{}, err
 	}
 	proxy := &v1alpha1.Proxy{}
-	if err := c.Get(ctx, req.NamespacedName, proxy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	switch err := c.Get(ctx, req.NamespacedName, proxy); {
+	case apierrors.IsNotFound(err):
+		r.lost(req)
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, err
 	}
+	r.names.Store(req, proxy.UID)
 	if proxy.DeletionTimestamp != nil {
 		return r.finalize(ctx, c, proxy)
 	}
@@ -132,9 +160,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch} {
 		after, phaseErr := phase(ctx, s)
 		result.add(after, phaseErr)
-		if s.stop {
-			break
-		}
 	}
 	if err := r.patchStatus(ctx, c, s, result.err == nil); err != nil {
 		return quiet(err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/shoal-dev/shoal/agent/internal/probe"
 	"github.com/shoal-dev/shoal/agent/provider"
@@ -17,8 +17,7 @@ import (
 
 // finalize removes the instance of a Proxy that is being deleted, then the finalizer.
 func (r *Reconciler) finalize(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy) (ctrl.Result, error) {
-	r.o.Prober.Remove(probe.UID(proxy.UID))
-	r.o.Verdicts.forget(probe.UID(proxy.UID))
+	r.forgetProbes(proxy.UID)
 	if !controllerutil.ContainsFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		return ctrl.Result{}, nil
 	}
@@ -34,18 +33,34 @@ func (r *Reconciler) finalize(ctx context.Context, c client.Client, proxy *v1alp
 		if patchErr := r.patchStatus(ctx, c, s, err == nil); patchErr != nil {
 			return quiet(patchErr)
 		}
-		if wait := provider.RetryAfter(err); wait > 0 {
-			return ctrl.Result{RequeueAfter: wait}, nil
-		}
-		return ctrl.Result{RequeueAfter: time.Second}, err
+		result := smallest{after: time.Second, err: err}
+		return result.done()
 	}
 	before := proxy.DeepCopy()
 	controllerutil.RemoveFinalizer(proxy, v1alpha1.FinalizerProxy)
 	if err := c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return quiet(err)
 	}
-	r.ports.forget(string(proxy.UID))
+	r.forget(proxy.UID)
 	return ctrl.Result{}, nil
+}
+
+// lost forgets a Proxy that is gone, also one whose finalizer somebody else has removed.
+func (r *Reconciler) lost(request mcreconcile.Request) {
+	if uid, ok := r.names.LoadAndDelete(request); ok {
+		r.forgetProbes(uid.(types.UID)) //nolint:forcetypeassert // nothing else is stored
+		r.forget(uid.(types.UID))       //nolint:forcetypeassert // nothing else is stored
+	}
+}
+
+func (r *Reconciler) forgetProbes(uid types.UID) {
+	r.o.Prober.Remove(probe.UID(uid))
+	r.o.Verdicts.forget(probe.UID(uid))
+}
+
+func (r *Reconciler) forget(uid types.UID) {
+	r.ports.forget(uid)
+	r.latch.release(uid)
 }
 
 // removeLast removes the instance, if one was ever written down, and says whether it is gone. Where the entry that made
@@ -63,6 +78,6 @@ func (r *Reconciler) removeLast(ctx context.Context, s *scope) (gone bool, err e
 		return false, provider.Errorf(provider.KindUnavailable, "remove the instance", "the agent does not know yet whose its proxies are; it waits for the hub")
 	}
 	// After a drain to its deadline nobody has to be waited for.
-	drained := meta.IsStatusConditionPresentAndEqual(s.proxy.Status.Conditions, v1alpha1.ConditionDraining, metav1.ConditionTrue)
+	drained := s.proxy.Spec.Drain != nil && !s.proxy.Spec.Drain.Deadline.After(r.o.Clock.Now())
 	return r.remove(ctx, s, entry.Provider, s.proxy.Status.InstanceName, provider.DeleteOptions{Drained: drained})
 }

@@ -45,7 +45,7 @@ func (s *scope) endpoints() []v1alpha1.Endpoint {
 		return []v1alpha1.Endpoint{{Network: v1alpha1.NetworkVM, Host: s.proxy.Spec.Endpoint.Host, Port: s.proxy.Spec.Endpoint.Port}}
 	case s.instance != nil && s.instance.State == provider.StateRunning:
 		return s.instance.Endpoints
-	case s.instance == nil && s.reason == v1alpha1.ReasonProviderError:
+	case !s.seen && s.reason == v1alpha1.ReasonProviderError && s.proxy.DeletionTimestamp == nil:
 		return s.proxy.Status.Endpoints
 	default:
 		return nil

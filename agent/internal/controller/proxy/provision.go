@@ -9,8 +9,15 @@ import (
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
-// look is how soon an instance that is on its way is looked at again, where no event tells.
-const look = 5 * time.Second
+const (
+	// look is how soon an instance that is on its way is looked at again, where no event tells.
+	look = 5 * time.Second
+	// unknownYet is how soon it is asked again who hub and member are.
+	unknownYet = time.Second
+	// failedFor is how old an instance that has failed must be before it is replaced. A node that refuses every one of
+	// them at once would otherwise be asked without a pause.
+	failedFor = 15 * time.Second
+)
 
 // provision brings the instance to what the spec asks for. One call to the provider that changes something is made in a
 // pass, and only for a name that is written down already.
@@ -23,7 +30,7 @@ func (r *Reconciler) provision(ctx context.Context, s *scope) (time.Duration, er
 	}
 	if !s.known {
 		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the agent waits for its first session with the hub, to know whose its proxies are"
-		return look, nil
+		return unknownYet, nil
 	}
 	hostPort, err := r.hostPort(s)
 	if err != nil {
@@ -40,16 +47,25 @@ func (r *Reconciler) provision(ctx context.Context, s *scope) (time.Duration, er
 			// On its way out, it is no longer replaced: it stays what it is.
 			return r.observe(ctx, s, have)
 		}
+		s.seen = true
+		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance of the former spec is being removed"
 		gone, err := r.remove(ctx, s, s.entry.Provider, have, provider.DeleteOptions{})
-		if err != nil || !gone {
-			s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance of the former spec is being removed"
-			return look, failUnlessNil(s, err)
+		if err != nil {
+			return look, fail(s, err)
+		}
+		if !gone {
+			return look, nil
 		}
 	}
 	if s.proxy.Status.InstanceName != want.Name || s.proxy.Status.HostPort != hostPort {
-		// Written ahead: the pass ends here, and the update asks for the next.
+		if s.proxy.Spec.Drain != nil {
+			s.reason, s.problem = v1alpha1.ReasonNotProvisioned, "a draining proxy gets no instance"
+			return 0, nil
+		}
+		// Written ahead: nothing more is asked for in this pass, and the update asks for the next.
+		s.seen = true
 		s.next = ahead{instanceName: want.Name, specHash: want.SpecHash, hostPort: hostPort}
-		s.reason, s.problem, s.stop = v1alpha1.ReasonProvisioning, "the instance is about to be made", true
+		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance is about to be made"
 		return 0, nil
 	}
 
@@ -57,27 +73,56 @@ func (r *Reconciler) provision(ctx context.Context, s *scope) (time.Duration, er
 	switch {
 	case err != nil:
 		return after, err
-	case s.instance == nil && s.proxy.Spec.Drain != nil:
-		s.reason, s.problem = v1alpha1.ReasonNotProvisioned, "the instance is gone, and a draining proxy gets no other"
-		return 0, nil
 	case s.instance == nil:
-		if err := s.entry.Provider.Create(ctx, want); err != nil {
-			return look, fail(s, err)
-		}
-		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance has been asked for"
-		return look, nil
+		return r.create(ctx, s, want)
 	case s.instance.State == provider.StateFailed:
-		// It never runs again: it goes, and its place is taken under the same name.
-		reason := s.instance.Reason
-		if _, err := r.remove(ctx, s, s.entry.Provider, want.Name, provider.DeleteOptions{Drained: true}); err != nil {
+		return r.replaceFailed(ctx, s)
+	case s.instance.State == provider.StateStopping:
+		// Somebody lets it go. That is seen through, for there may be nobody left at its end who would say so.
+		if _, err := r.remove(ctx, s, s.entry.Provider, want.Name, provider.DeleteOptions{}); err != nil {
 			return look, fail(s, err)
 		}
-		s.instance = nil
-		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance has failed and is being replaced: "+reason
 		return look, nil
 	default:
+		r.latch.release(s.proxy.UID)
 		return after, nil
 	}
+}
+
+// create asks for the instance that is written down and is not there.
+func (r *Reconciler) create(ctx context.Context, s *scope, want provider.Request) (time.Duration, error) {
+	now := r.o.Clock.Now()
+	if s.proxy.Spec.Drain != nil {
+		s.reason, s.problem = v1alpha1.ReasonNotProvisioned, "the instance is gone, and a draining proxy gets no other"
+		return 0, nil
+	}
+	if held, left := r.latch.held(now, s.proxy.UID, want.Name); left > 0 {
+		return left, fail(s, held)
+	}
+	err := s.entry.Provider.Create(ctx, want)
+	switch {
+	case provider.IsPermanent(err):
+		return r.latch.hold(now, s.proxy.UID, want.Name, err), fail(s, err)
+	case err != nil:
+		return look, fail(s, err)
+	}
+	s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance has been asked for"
+	return look, nil
+}
+
+// replaceFailed removes an instance that never runs again. Its place is taken, under the same name, once it is gone.
+func (r *Reconciler) replaceFailed(ctx context.Context, s *scope) (time.Duration, error) {
+	name, reason := s.instance.Name, s.instance.Reason
+	if left := failedFor - r.o.Clock.Since(s.instance.CreatedAt); left > 0 && left <= failedFor {
+		s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance has failed and will be replaced: "+reason
+		return left, nil
+	}
+	if _, err := r.remove(ctx, s, s.entry.Provider, name, provider.DeleteOptions{Drained: true}); err != nil {
+		return look, fail(s, err)
+	}
+	s.instance = nil
+	s.reason, s.problem = v1alpha1.ReasonProvisioning, "the instance has failed and is being replaced: "+reason
+	return look, nil
 }
 
 // observe asks the provider for the instance. A provider that does not answer leaves what is known as it is.
@@ -85,11 +130,16 @@ func (r *Reconciler) observe(ctx context.Context, s *scope, name string) (time.D
 	instance, err := s.entry.Provider.Get(ctx, name)
 	switch {
 	case provider.IsNotFound(err):
+		s.seen = true
 		return 0, nil
 	case err != nil:
 		return look, fail(s, err)
+	case !instance.Identity.SameProxy(s.identity):
+		s.seen = true
+		return look, fail(s, provider.Errorf(provider.KindAlreadyExists, "look at the instance",
+			"%s exists and is not this proxy's; remove it, and the proxy's own is made", instance.ProviderID))
 	}
-	s.instance = &instance
+	s.seen, s.instance = true, &instance
 	switch instance.State {
 	case provider.StateRunning:
 		if len(instance.Endpoints) == 0 {
@@ -103,9 +153,14 @@ func (r *Reconciler) observe(ctx context.Context, s *scope, name string) (time.D
 	return look, nil
 }
 
-// remove asks for the end of an instance, and says whether it is gone.
+// remove asks for the end of an instance, and says whether it is gone. What bears its name and is not ours is nothing
+// of this proxy.
 func (r *Reconciler) remove(ctx context.Context, s *scope, p provider.Provider, name string, o provider.DeleteOptions) (gone bool, err error) {
-	if err := p.Delete(ctx, name, s.identity, o); err != nil {
+	err = p.Delete(ctx, name, s.identity, o)
+	if provider.IsForeign(err) {
+		return true, nil
+	}
+	if err != nil {
 		return false, err
 	}
 	_, err = p.Get(ctx, name)
@@ -137,11 +192,4 @@ func fail(s *scope, err error) error {
 	}
 	s.reason = v1alpha1.ReasonProviderError
 	return err
-}
-
-func failUnlessNil(s *scope, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fail(s, err)
 }

@@ -22,7 +22,7 @@ import (
 type scope struct {
 	request mcreconcile.Request
 	proxy   *v1alpha1.Proxy
-	// others are the other Proxies of the namespace.
+	// others are the other Proxies of the namespace. They are the cache's own and must not be changed.
 	others []v1alpha1.Proxy
 	// entry is the provider entry that the spec names; nil with mode External, and where there is none of that name.
 	entry *Entry
@@ -37,6 +37,8 @@ type scope struct {
 
 	// violations are what checkCeiling found.
 	violations []ceiling.Violation
+	// seen says that the provider has told of the instance in this pass, or that it is being removed.
+	seen bool
 	// instance is what the provider said in this pass; nil where there is none.
 	instance *provider.Instance
 	// problem is what keeps the instance from being provisioned, for people; permanent means that only another spec helps.
@@ -45,8 +47,6 @@ type scope struct {
 	permanent bool
 	// next are the status fields that provision writes ahead.
 	next ahead
-	// stop ends the pass early: what comes next depends on what is written now.
-	stop bool
 }
 
 // ahead is what is written to the status before a provider is asked.
@@ -65,8 +65,9 @@ func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha
 	if entry, ok := r.o.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
 		s.entry = &entry
 	}
+	// There are many, they are only read, and copies of all in each pass would be most of what the agent does.
 	list := &v1alpha1.ProxyList{}
-	if err := c.List(ctx, list, client.InNamespace(proxy.Namespace)); err != nil {
+	if err := c.List(ctx, list, client.InNamespace(proxy.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list proxies: %w", err)
 	}
 	for i := range list.Items {

@@ -47,8 +47,9 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 			st.Probe.Since = nil
 		}
 	}
+	now := metav1.NewTime(r.o.Clock.Now())
 	for _, c := range r.conditions(s) {
-		c.ObservedGeneration = s.proxy.Generation
+		c.ObservedGeneration, c.LastTransitionTime = s.proxy.Generation, now
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
 	st.Phase = phase(s, st.Conditions)

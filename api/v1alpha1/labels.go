@@ -27,6 +27,8 @@ const (
 
 	// AnnotationSpecHash is the hash of the spec an instance was made from; another hash means another instance.
 	AnnotationSpecHash = "shoal.dev/spec-hash"
+	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and the agent does not know.
+	AnnotationUnknownFields = "shoal.dev/unknown-fields"
 
 	// ManagedBy is the value of LabelManagedBy on objects an agent made.
 	ManagedBy = "shoal-agent"

@@ -6,13 +6,13 @@
 package mirror
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/shoal-dev/shoal/agent/internal/uplink"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
@@ -33,9 +34,6 @@ const (
 	// HubKeys and AgentKeys are its keys: what checks credentials of leases, and of this agent's probes.
 	HubKeys   = "hub.json"
 	AgentKeys = "agent.json"
-
-	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and this agent does not know.
-	AnnotationUnknownFields = "shoal.dev/unknown-fields"
 
 	annotationHash = v1alpha1.AnnotationSpecHash
 )
@@ -57,7 +55,8 @@ type Mirror struct {
 	mu        sync.Mutex // guards what follows
 	hubUID    string
 	memberUID string
-	known     chan struct{}
+	// keys says that what credentials of leases are checked with is kept.
+	keys bool
 }
 
 var _ uplink.Applier = (*Mirror)(nil)
@@ -67,7 +66,7 @@ func New(o Options) (*Mirror, error) {
 	if o.Client == nil || o.Reader == nil || o.Namespace == "" {
 		return nil, errors.New("mirror: Client, Reader and Namespace are required")
 	}
-	return &Mirror{o: o, known: make(chan struct{})}, nil
+	return &Mirror{o: o}, nil
 }
 
 // Load reads who hub and member are, as an earlier run of the agent has learnt it. It is no error if none has.
@@ -78,18 +77,19 @@ func (m *Mirror) Load(ctx context.Context) error {
 		return client.IgnoreNotFound(err)
 	}
 	m.Welcomed(keys.Annotations[v1alpha1.LabelHubUID], keys.Annotations[v1alpha1.LabelMemberUID])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = keys.Data[HubKeys] != ""
 	return nil
 }
 
-// Identity tells who hub and member are, and whether that is known yet.
+// Identity tells who hub and member are, and whether that is known yet. It is not before the keys for credentials are
+// kept: the first proxies would start without them, and a kubelet brings them later only after a minute or more.
 func (m *Mirror) Identity() (hubUID, memberUID string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.hubUID, m.memberUID, m.hubUID != "" && m.memberUID != ""
+	return m.hubUID, m.memberUID, m.keys && m.hubUID != "" && m.memberUID != ""
 }
-
-// Known is closed once hub and member are known.
-func (m *Mirror) Known() <-chan struct{} { return m.known }
 
 // Welcomed takes note of who hub and member are. SetKeys, which a session calls next, keeps it.
 func (m *Mirror) Welcomed(hubUID, memberUID string) {
@@ -99,11 +99,6 @@ func (m *Mirror) Welcomed(hubUID, memberUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hubUID, m.memberUID = hubUID, memberUID
-	select {
-	case <-m.known:
-	default:
-		close(m.known)
-	}
 }
 
 // Held lists the version of every ProxySet.
@@ -150,7 +145,9 @@ func (m *Mirror) Apply(ctx context.Context, item uplink.Item) error {
 	case set.DeletionTimestamp != nil:
 		return fmt.Errorf("proxy set %s is still being deleted", key.Name)
 	}
-	if set.Annotations[annotationHash] == item.Hash && set.Spec.PlacementGeneration == item.Generation {
+	// A newer version of the agent may know what an older one left out.
+	same := set.Annotations[annotationHash] == item.Hash && set.Annotations[v1alpha1.AnnotationUnknownFields] == unknown
+	if same && set.Spec.PlacementGeneration == item.Generation {
 		return nil
 	}
 	before := set.DeepCopy()
@@ -169,27 +166,25 @@ func write(set *v1alpha1.ProxySet, spec v1alpha1.ProxySetSpec, hash, unknown str
 		set.Annotations = map[string]string{}
 	}
 	set.Annotations[annotationHash] = hash
-	delete(set.Annotations, AnnotationUnknownFields)
+	delete(set.Annotations, v1alpha1.AnnotationUnknownFields)
 	if unknown != "" {
-		set.Annotations[AnnotationUnknownFields] = unknown
+		set.Annotations[v1alpha1.AnnotationUnknownFields] = unknown
 	}
 	set.Spec = spec
 }
 
-// decode reads a spec. A field that is not known makes no error but comes back as a sentence.
+// decode reads a spec. Fields that are not known make no error but come back as a list, each with its path.
 func decode(data []byte) (spec v1alpha1.ProxySetSpec, unknown string, err error) {
-	strict := json.NewDecoder(bytes.NewReader(data))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&spec); err == nil {
-		return spec, "", nil
-	} else {
-		unknown = err.Error()
-	}
-	spec = v1alpha1.ProxySetSpec{}
-	if err := json.Unmarshal(data, &spec); err != nil {
+	problems, err := kjson.UnmarshalStrict(data, &spec, kjson.DisallowUnknownFields)
+	if err != nil {
 		return v1alpha1.ProxySetSpec{}, "", err
 	}
-	return spec, unknown, nil
+	words := make([]string, len(problems))
+	for i, problem := range problems {
+		words[i] = problem.Error()
+	}
+	slices.Sort(words)
+	return spec, strings.Join(words, ", "), nil
 }
 
 // Delete removes a ProxySet and, before it, its proxies.
@@ -204,7 +199,13 @@ func (m *Mirror) SetKeys(ctx context.Context, keys []byte) error {
 	if _, _, err := credential.Parse(keys); err != nil {
 		return fmt.Errorf("the hub's keys: %w", err)
 	}
-	return m.writeKeys(ctx, HubKeys, keys)
+	if err := m.writeKeys(ctx, HubKeys, keys); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = true
+	return nil
 }
 
 // SetProbeKeys keeps what credentials of this agent's probes are checked with.
@@ -214,7 +215,9 @@ func (m *Mirror) SetProbeKeys(ctx context.Context, keys []byte) error {
 
 // writeKeys replaces one key of the ConfigMap and leaves the other as it is.
 func (m *Mirror) writeKeys(ctx context.Context, key string, value []byte) error {
-	hubUID, memberUID, _ := m.Identity()
+	m.mu.Lock()
+	hubUID, memberUID := m.hubUID, m.memberUID
+	m.mu.Unlock()
 	object := &corev1.ConfigMap{}
 	err := m.o.Reader.Get(ctx, m.keysName(), object)
 	missing := apierrors.IsNotFound(err)

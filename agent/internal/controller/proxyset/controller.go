@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,6 +31,12 @@ import (
 
 // Name is the controller's name, in logs and metrics.
 const Name = "proxyset"
+
+// backoffFirst and backoffMost bound the wait after an error. It doubles.
+const (
+	backoffFirst = 200 * time.Millisecond
+	backoffMost  = time.Minute
+)
 
 // Options configures a Reconciler.
 type Options struct {
@@ -57,7 +65,18 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		For(&v1alpha1.ProxySet{}).
 		Owns(&v1alpha1.Proxy{}).
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
-		WithOptions(mccontroller.Options{MaxConcurrentReconciles: 4, CacheSyncTimeout: 2 * time.Minute}).
+		WithOptions(mccontroller.Options{
+			MaxConcurrentReconciles: 4, CacheSyncTimeout: 2 * time.Minute, ReconciliationTimeout: time.Minute,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
+		}).
+		// multicluster-runtime's own leaves out who a line is about.
+		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {
+			log := mgr.GetLocalManager().GetLogger().WithName(Name)
+			if req != nil {
+				log = log.WithValues("cluster", req.ClusterName, "proxyset", req.NamespacedName)
+			}
+			return log
+		}).
 		Complete(r)
 }
 
@@ -88,11 +107,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	now := r.o.Clock.Now()
 	p := decide(set, proxies, now)
 	applyErr := r.apply(ctx, c, set, p)
-	if apierrors.IsConflict(applyErr) {
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+	err = r.patchStatus(ctx, c, set, status(set, proxies, p, applyErr))
+	if applyErr == nil && apierrors.IsConflict(err) {
+		// The cache is behind what was written. It catches up.
+		return ctrl.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
-	if err := r.patchStatus(ctx, c, set, status(set, proxies, p, applyErr)); err != nil || applyErr != nil {
-		return ctrl.Result{}, errors.Join(applyErr, err)
+	if err := errors.Join(applyErr, err); err != nil {
+		return ctrl.Result{}, err
 	}
 	if p.next.IsZero() {
 		return ctrl.Result{}, nil
@@ -100,14 +121,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	return ctrl.Result{RequeueAfter: max(p.next.Sub(now), time.Millisecond)}, nil
 }
 
-// apply marks before it removes, and removes before it creates.
+// apply marks before it removes, and removes before it creates. What fails for one proxy keeps no other waiting.
 func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.ProxySet, p plan) error {
+	var failed []error
 	for _, m := range p.drain {
 		before := m.proxy.DeepCopy()
 		first := m.proxy.Spec.Drain == nil
 		m.proxy.Spec.Drain = &v1alpha1.DrainSpec{Deadline: metav1.NewTime(m.deadline)}
 		if err := c.Patch(ctx, m.proxy, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("mark %s as draining: %w", m.proxy.Name, err)
+			failed = append(failed, fmt.Errorf("mark %s as draining: %w", m.proxy.Name, err))
+			continue
 		}
 		if first {
 			r.event(set, m.proxy, "Draining", "Drain", "the hub lets it go")
@@ -115,8 +138,12 @@ func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.P
 	}
 	for _, proxy := range p.remove {
 		err := c.Delete(ctx, proxy, client.Preconditions{UID: &proxy.UID})
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete %s: %w", proxy.Name, err)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue // it is gone, and what bears its name now is another
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("delete %s: %w", proxy.Name, err))
+			continue
 		}
 		r.event(set, proxy, "Deleted", "Delete", "its drain deadline has passed")
 	}
@@ -124,10 +151,11 @@ func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.P
 		proxy := newProxy(set, name)
 		// A cache that lags makes this pass see a proxy too few. The name is the same as before, so the API server says so.
 		if err := c.Create(ctx, proxy); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create %s: %w", name, err)
+			failed = append(failed, fmt.Errorf("create %s: %w", name, err))
+			break // what is refused once is refused for each: they are all made from one template
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (r *Reconciler) event(set *v1alpha1.ProxySet, proxy *v1alpha1.Proxy, reason, action, note string) {

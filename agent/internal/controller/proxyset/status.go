@@ -13,7 +13,7 @@ import (
 )
 
 // status computes a set's whole status from what one pass has seen. The generations move only when the pass did all it
-// wanted, so that the hub reads them as done. The condition Accepted is the mirror's and is kept as it is.
+// wanted, so that the hub reads them as done.
 func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr error) v1alpha1.ProxySetStatus {
 	s := *set.Status.DeepCopy()
 	s.Replicas, s.Ready, s.Draining = 0, 0, 0
@@ -40,12 +40,26 @@ func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr 
 	default:
 		progressing.Status, progressing.Reason, progressing.Message = metav1.ConditionFalse, v1alpha1.ReasonComplete, "as many proxies as the hub wants"
 	}
+	meta.SetStatusCondition(&s.Conditions, accepted(set))
 	meta.SetStatusCondition(&s.Conditions, progressing)
 	if applyErr == nil {
 		s.ObservedGeneration = set.Generation
 		s.PlacementGeneration = set.Spec.PlacementGeneration
 	}
 	return s
+}
+
+// accepted says whether the set is served as the hub wrote it. What this agent does not know it leaves out, and says so.
+func accepted(set *v1alpha1.ProxySet) metav1.Condition {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionAccepted, ObservedGeneration: set.Generation,
+		Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "served as the hub wrote it",
+	}
+	if unknown := set.Annotations[v1alpha1.AnnotationUnknownFields]; unknown != "" {
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonUnknownField
+		c.Message = "this agent leaves out what it does not know: " + unknown + "; upgrade the agent, or take it out of the fleet"
+	}
+	return c
 }
 
 // patchStatus writes a status that has changed.
@@ -55,5 +69,5 @@ func (r *Reconciler) patchStatus(ctx context.Context, c client.Client, set *v1al
 	}
 	before := set.DeepCopy()
 	set.Status = s
-	return client.IgnoreNotFound(c.Status().Patch(ctx, set, client.MergeFrom(before)))
+	return client.IgnoreNotFound(c.Status().Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }

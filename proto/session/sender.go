@@ -32,7 +32,8 @@ type sender struct {
 	begun    time.Time
 	row      int
 	// active says that the snapshot has not ended, opening that its first frame
-	// was not sent. left is how many items still have to be sent for it.
+	// was not sent. left is how many items and tombstones it
+	// still lacks.
 	active, opening bool
 	left            int
 
@@ -47,7 +48,7 @@ type item struct {
 	sequence uint64
 	// upsert is nil for a tombstone.
 	upsert *agentv1.Upsert
-	// needed says that the present snapshot lacks the item.
+	// needed says that the present snapshot lacks the item or tombstone.
 	needed bool
 	queued bool
 	// sentIn is the snapshot within which sent, the version that was sent last,
@@ -93,7 +94,6 @@ func (s *sender) delete(uid string) {
 	case it.upsert == nil:
 		return
 	}
-	s.met(it)
 	s.renew(it, Version{UID: uid})
 	it.upsert = nil
 }
@@ -114,7 +114,7 @@ func (s *sender) enqueue(it *item) {
 	}
 }
 
-// met says that the present snapshot needs the item no longer.
+// met says that the present snapshot lacks the item no longer.
 func (s *sender) met(it *item) {
 	if it.needed {
 		it.needed = false
@@ -142,19 +142,27 @@ func (s *sender) begin(now time.Time) {
 	s.wanted = false
 	s.snapshot++
 	s.active, s.opening = true, true
-	s.left = 0
 	s.queue = s.queue[:0]
-	for _, uid := range slices.Sorted(maps.Keys(s.items)) {
+	uids := slices.Sorted(maps.Keys(s.items))
+	// Tombstones go first: what they name must not look as if the snapshot alone
+	// lacked it.
+	slices.SortStableFunc(uids, func(a, b string) int {
+		return order(s.items[a].upsert != nil) - order(s.items[b].upsert != nil)
+	})
+	for _, uid := range uids {
 		it := s.items[uid]
-		it.queued = false
-		if it.upsert != nil {
-			it.needed = true
-			s.left++
-		}
-		if it.needed || !it.acked {
-			s.enqueue(it)
-		}
+		it.queued, it.needed = false, true
+		s.enqueue(it)
 	}
+	s.left = len(uids)
+}
+
+// order puts false before true.
+func order(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (s *sender) ack(a *agentv1.Ack) {
@@ -183,6 +191,7 @@ func (s *sender) ack(a *agentv1.Ack) {
 
 // forget drops a tombstone that was acknowledged.
 func (s *sender) forget(it *item) {
+	s.met(it)
 	delete(s.items, it.version.UID)
 	if it.queued {
 		s.queue = slices.DeleteFunc(s.queue, func(uid string) bool { return uid == it.version.UID })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 
@@ -50,8 +49,9 @@ const (
 type Config struct {
 	// Settings is the cluster owner's configuration file.
 	Settings *Settings
-	// JoinToken lets an agent without a certificate register. It is not needed later.
-	JoinToken string
+	// JoinTokenFile holds the token that lets an agent without a certificate register. It is not needed later, and may be
+	// gone then.
+	JoinTokenFile string
 	// Namespace is where the agent keeps its objects.
 	Namespace string
 	// RestConfig is how the cluster's API server is reached.
@@ -76,8 +76,14 @@ func Run(ctx context.Context, c Config) error {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
+	// Health: answered from here on, also while what follows waits.
+	checks, err := serveHealth(c.HealthAddress)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	defer checks.close()
 	ctrl.SetLogger(logr.FromSlogHandler(c.Logger.Handler()))
-	members, err := newScheme()
+	kinds, err := newScheme()
 	if err != nil {
 		return err
 	}
@@ -85,7 +91,7 @@ func Run(ctx context.Context, c Config) error {
 	// Home: a client without a cache, and what makes this cluster the one it is.
 	direct := rest.CopyConfig(c.RestConfig)
 	direct.Timeout = callTimeout
-	home, err := client.New(direct, client.Options{Scheme: members})
+	home, err := client.New(direct, client.Options{Scheme: kinds})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -107,23 +113,30 @@ func Run(ctx context.Context, c Config) error {
 
 	// Enrolment: a token in, a certificate out. Only the first start of an agent waits for the hub here.
 	store := enroll.NewSecretStore(home, c.Namespace)
+	state, err := store.Load(ctx)
+	registered := err == nil
+	if err != nil && !errors.Is(err, enroll.ErrNoState) {
+		return fmt.Errorf("agent: %w", err)
+	}
+	token, err := readJoinToken(c.JoinTokenFile)
+	if err != nil && !registered {
+		return fmt.Errorf("agent: %w", err)
+	}
 	enroller, err := enroll.New(enroll.Options{
-		HubURL: c.Settings.Hub.URL, CAPin: c.Settings.Hub.CAPin, Token: c.JoinToken,
+		HubURL: c.Settings.Hub.URL, CAPin: c.Settings.Hub.CAPin, Token: token,
 		Member: c.Settings.Member.Name, Identity: identity, Region: c.Settings.Member.Region, Country: c.Settings.Member.Country,
 		Version: c.Version, Store: store, Clock: c.Clock, Logger: c.Logger.With("logger", "enroll"),
 	})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	state, err := store.Load(ctx)
-	if errors.Is(err, enroll.ErrNoState) {
+	if !registered {
 		if err := enroller.Enroll(ctx); err != nil {
 			return ignoreEnd(ctx, err)
 		}
-		state, err = store.Load(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("agent: %w", err)
+		if state, err = store.Load(ctx); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
 	}
 	roots, err := enroll.Pool(state.Bundle)
 	if err != nil {
@@ -150,20 +163,21 @@ func Run(ctx context.Context, c Config) error {
 
 	// Manager: the home cluster, engaged like any other, so that every loop asks for its cluster by name.
 	local, err := manager.New(c.RestConfig, manager.Options{
-		Scheme: members,
+		Scheme: kinds,
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
 		},
 		Logger:                        logr.FromSlogHandler(c.Logger.Handler()),
-		HealthProbeBindAddress:        c.HealthAddress,
+		HealthProbeBindAddress:        noAddress,
 		Metrics:                       metricsserver.Options{BindAddress: c.MetricsAddress},
 		LeaderElection:                c.LeaderElection,
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       c.Namespace,
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 ptr.To(6 * time.Second),
-		RenewDeadline:                 ptr.To(4 * time.Second),
-		RetryPeriod:                   ptr.To(time.Second),
+		// An agent that was killed is missed for this long; an API server may be slow for as long without ending the agent.
+		LeaseDuration: ptr.To(12 * time.Second),
+		RenewDeadline: ptr.To(9 * time.Second),
+		RetryPeriod:   ptr.To(time.Second),
 	})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -214,17 +228,12 @@ func Run(ctx context.Context, c Config) error {
 	if err := local.Add(leading(runner.Run)); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	if err := local.AddHealthzCheck("ping", func(*http.Request) error { return nil }); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	if err := local.AddReadyzCheck("cache", func(r *http.Request) error {
-		if !local.GetCache().WaitForCacheSync(r.Context()) {
-			return errors.New("the cache has not synced")
+	checks.setReady(func(ctx context.Context) error {
+		if !local.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the agent has not read all of its objects yet")
 		}
 		return nil
-	}); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
+	})
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

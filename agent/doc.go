@@ -9,16 +9,18 @@
 //
 // In its own namespace the agent needs
 //
-//	pods, configmaps                      get list watch create patch delete
-//	secrets                               get create update (shoal-agent-identity, shoal-agent-probe-key)
-//	proxysets, proxies (shoal.dev)        get list watch create update patch delete
-//	proxysets/status, proxies/status      get update patch
-//	proxies/finalizers, proxysets/finalizers  update
-//	leases (coordination.k8s.io)          get create update
-//	events (events.k8s.io, and core)      create patch
+//	pods                                      get list watch create delete
+//	configmaps                                get create patch delete
+//	secrets                                   create; get update of shoal-agent-identity and shoal-agent-probe-key
+//	proxysets, proxies (shoal.dev)            get list watch create patch delete
+//	proxysets/status, proxies/status          patch
+//	proxysets/finalizers, proxies/finalizers  update (to own what blocks their deletion)
+//	leases (coordination.k8s.io)              get create update
+//	events (events.k8s.io)                    create patch (transitions of proxies and sets)
+//	events (core)                             create patch (leader election)
 //
 // and in the cluster
 //
-//	nodes                                 get list watch
-//	namespaces (kube-system only)         get
+//	nodes                                     get list watch (their addresses)
+//	namespaces                                get of kube-system (its UID is the cluster's)
 package agent

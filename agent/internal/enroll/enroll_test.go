@@ -32,7 +32,7 @@ func TestEnrollRegistersOnce(t *testing.T) {
 			Token: token, Member: "east", Identity: &agentv1.MemberIdentity{ClusterUid: "uid", Namespace: "shoal-system"},
 			AgentVersion: "v1", Region: "r1", Country: "DE",
 		}
-		if diff := cmp.Diff(want, h.registered[0], protocmp.Transform(), protocmp.IgnoreFields(want, "csr")); diff != "" {
+		if diff := cmp.Diff(want, h.firstRegistration(), protocmp.Transform(), protocmp.IgnoreFields(want, "csr")); diff != "" {
 			t.Errorf("the request (-want +got):\n%s", diff)
 		}
 		if a.Agent() != "east-01" || a.HubUID() != "hub-uid" || a.NotAfter().Sub(time.Now()) != agentLife {
@@ -45,8 +45,8 @@ func TestEnrollRegistersOnce(t *testing.T) {
 		if err := again.Enroll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if again.Agent() != "east-01" || len(h.registered) != 1 || a.store.saves != 1 {
-			t.Errorf("after a restart: %q, %d registrations, %d saves", again.Agent(), len(h.registered), a.store.saves)
+		if again.Agent() != "east-01" || h.registrations() != 1 || a.store.saved() != 1 {
+			t.Errorf("after a restart: %q, %d registrations, %d saves", again.Agent(), h.registrations(), a.store.saved())
 		}
 	})
 }
@@ -90,8 +90,8 @@ func TestEnrollDiscardsWhatIsOfNoUse(t *testing.T) {
 				if err := again.Enroll(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if len(h.registered) != 2 {
-					t.Errorf("%s: registered %d times, want 2", c.reason, len(h.registered))
+				if h.registrations() != 2 {
+					t.Errorf("%s: registered %d times, want 2", c.reason, h.registrations())
 				}
 			})
 		})
@@ -127,10 +127,10 @@ func TestEnrollGivesUp(t *testing.T) {
 				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%s: got %v; want %v and %q", c.reason, err, c.want, c.says)
 				}
-				if a.store.saves != 0 || a.Agent() != "" {
+				if a.store.saved() != 0 || a.Agent() != "" {
 					t.Error("an agent that was refused has kept something")
 				}
-				if errors.Is(c.want, enroll.ErrWrongHub) && len(h.registered) != 0 {
+				if errors.Is(c.want, enroll.ErrWrongHub) && h.registrations() != 0 {
 					t.Error("a stranger was given the join token")
 				}
 				checkHidden(t, a, err)
@@ -163,7 +163,7 @@ func TestAPinnedCertificateAloneIsNotTheHub(t *testing.T) {
 		if err := a.Enroll(t.Context()); !errors.Is(err, enroll.ErrWrongHub) {
 			t.Errorf("got %v, want ErrWrongHub", err)
 		}
-		if len(h.registered) != 0 {
+		if h.registrations() != 0 {
 			t.Error("a stranger was given the join token")
 		}
 	})
@@ -178,7 +178,7 @@ func TestEnrollWaitsToBeAccepted(t *testing.T) {
 		begin := time.Now()
 		go func() { done <- a.Enroll(t.Context()) }()
 		<-time.After(95 * time.Second)
-		if got := len(h.registered); got != 4 {
+		if got := h.registrations(); got != 4 {
 			t.Errorf("asked %d times in 95 s, want every 30 s", got)
 		}
 		if !strings.Contains(a.log.String(), "run kubectl patch") {
@@ -204,12 +204,12 @@ func TestEnrollWaitsForTheHubAndTheStore(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- a.Enroll(t.Context()) }()
 		<-time.After(10 * time.Minute)
-		if len(h.attempts) != 0 {
+		if h.dials() != 0 {
 			t.Error("registered although what was saved could not be read")
 		}
 		a.store.set(func(s *memoryStore) { s.fail = nil })
 		<-time.After(10 * time.Minute)
-		if got := len(h.attempts); got < 20 || got > 100 {
+		if got := h.dials(); got < 20 || got > 100 {
 			t.Errorf("dialled %d times in 10 min", got)
 		}
 		h.set(func(h *hub) { h.down = false })
@@ -271,11 +271,12 @@ func TestNewRefuses(t *testing.T) {
 func checkHidden(t *testing.T, a *agent, err error) {
 	t.Helper()
 	secrets := []string{strings.Split(token, ".")[1]}
-	if state := a.store.state; state != nil {
+	state, loadErr := a.store.Load(t.Context())
+	if loadErr == nil {
 		block, _ := pem.Decode(state.Key)
 		secrets = append(secrets, string(block.Bytes), strings.Split(string(state.Key), "\n")[1])
 	}
-	shown := a.log.String() + fmt.Sprint(err) + fmt.Sprintf("%v %+v", a.store.state, a.store.state)
+	shown := a.log.String() + fmt.Sprint(err) + fmt.Sprintf("%v %+v %#v", state, state, state)
 	for _, secret := range secrets {
 		if strings.Contains(shown, secret) {
 			t.Errorf("a secret is shown in:\n%s", shown)

@@ -18,6 +18,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -181,6 +182,33 @@ func (h *hub) set(change func(*hub)) {
 	change(h)
 }
 
+// registrations counts the calls of Register.
+func (h *hub) registrations() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.registered)
+}
+
+func (h *hub) firstRegistration() *agentv1.RegisterRequest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.registered[0]
+}
+
+// renewals are the certificates that were renewed.
+func (h *hub) renewals() []*x509.Certificate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.renewedBy)
+}
+
+// dials counts the attempts to connect.
+func (h *hub) dials() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.attempts)
+}
+
 // Accept, Close and Addr make the hub a net.Listener.
 func (h *hub) Accept() (net.Conn, error) {
 	conn, ok := <-h.pipes
@@ -277,6 +305,12 @@ func (s *memoryStore) Save(_ context.Context, state enroll.State) error {
 	s.state = &state
 	s.saves++
 	return nil
+}
+
+func (s *memoryStore) saved() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saves
 }
 
 func (s *memoryStore) set(change func(*memoryStore)) {

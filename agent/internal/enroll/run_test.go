@@ -36,23 +36,23 @@ func TestRunRenewsWithAFifthToAQuarterLeft(t *testing.T) {
 			first := a.NotAfter()
 			due := first.Add(-time.Duration((0.20 + 0.05*spread) * float64(agentLife)))
 			<-time.After(time.Until(due) - time.Minute)
-			if len(h.renewedBy) != 0 {
+			if len(h.renewals()) != 0 {
 				t.Errorf("spread %v: renewed before it was due", spread)
 			}
 			<-time.After(2 * time.Minute)
-			if len(h.renewedBy) != 1 || !a.NotAfter().After(first) {
-				t.Errorf("spread %v: renewed %d times at its time", spread, len(h.renewedBy))
+			if len(h.renewals()) != 1 || !a.NotAfter().After(first) {
+				t.Errorf("spread %v: renewed %d times at its time", spread, len(h.renewals()))
 			}
-			if a.store.saves != 2 || len(h.registered) != 1 {
-				t.Errorf("spread %v: %d saves, %d registrations", spread, a.store.saves, len(h.registered))
+			if a.store.saved() != 2 || h.registrations() != 1 {
+				t.Errorf("spread %v: %d saves, %d registrations", spread, a.store.saved(), h.registrations())
 			}
 			// A week is seven to nine renewals, each by the certificate before.
 			<-time.After(7 * 24 * time.Hour)
-			if got := len(h.renewedBy); got < 9 || got > 11 {
+			if got := len(h.renewals()); got < 9 || got > 11 {
 				t.Errorf("spread %v: renewed %d times in eight days", spread, got)
 			}
-			for i, by := range h.renewedBy[1:] {
-				if by.Equal(h.renewedBy[i]) {
+			for i, by := range h.renewals()[1:] {
+				if by.Equal(h.renewals()[i]) {
 					t.Errorf("spread %v: one certificate was used for two renewals", spread)
 				}
 			}
@@ -71,13 +71,13 @@ func TestRunFollowsTheAuthority(t *testing.T) {
 		// The hub signs with a new key already, and still shows the old certificate.
 		h.set(func(h *hub) { h.authority = after; h.clients = before.pool(); h.clients.AddCert(after.cert) })
 		<-time.After(20 * time.Hour)
-		if len(h.renewedBy) != 1 {
-			t.Fatalf("renewed %d times", len(h.renewedBy))
+		if len(h.renewals()) != 1 {
+			t.Fatalf("renewed %d times", len(h.renewals()))
 		}
 		h.set(func(h *hub) { h.serving = after.serving(hubName) })
 		<-time.After(20 * time.Hour)
-		if len(h.renewedBy) != 2 {
-			t.Errorf("renewed %d times: the new authority is not trusted", len(h.renewedBy))
+		if len(h.renewals()) != 2 {
+			t.Errorf("renewed %d times: the new authority is not trusted", len(h.renewals()))
 		}
 	})
 }
@@ -90,13 +90,13 @@ func TestRunOutlivesAHubThatIsAway(t *testing.T) {
 		synctest.Wait()
 		h.set(func(h *hub) { h.down = true; h.attempts = nil })
 		<-time.After(23 * time.Hour)
-		if got := len(h.attempts); got < 20 || got > 200 {
+		if got := h.dials(); got < 20 || got > 200 {
 			t.Errorf("dialled %d times in the hours that were left", got)
 		}
 		h.set(func(h *hub) { h.down = false })
 		<-time.After(10 * time.Minute)
-		if len(h.renewedBy) != 1 {
-			t.Errorf("renewed %d times once the hub was back", len(h.renewedBy))
+		if len(h.renewals()) != 1 {
+			t.Errorf("renewed %d times once the hub was back", len(h.renewals()))
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestRunRegistersAgainWhenEverythingHasEnded(t *testing.T) {
 			h.refuse = connect.NewError(connect.CodeUnauthenticated, "make another with `shoalctl member join-token east`")
 		})
 		<-time.After(time.Hour)
-		if got := len(h.registered); got < 10 || got > 30 {
+		if got := h.registrations(); got < 10 || got > 30 {
 			t.Errorf("registered %d times in an hour, want every few minutes", got)
 		}
 		if log := a.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "shoalctl member join-token east") {

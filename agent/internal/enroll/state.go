@@ -69,7 +69,7 @@ func (s State) parse() (*credential, error) {
 	if pair.Leaf == nil {
 		return nil, errors.New("the certificate chain has no readable leaf")
 	}
-	roots, err := poolOf(s.Bundle)
+	roots, err := Pool(s.Bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,8 @@ func (c *credential) checkIssued(now time.Time) error {
 	return nil
 }
 
-func poolOf(bundle []byte) (*x509.CertPool, error) {
+// Pool returns the certificates of a bundle in PEM, or an error if it has none or cannot be read.
+func Pool(bundle []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	for rest := bundle; ; {
 		var block *pem.Block

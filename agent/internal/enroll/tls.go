@@ -84,6 +84,3 @@ func (e *Enroller) verify(chain []*x509.Certificate, roots *x509.CertPool) error
 	}
 	return nil
 }
-
-// Pool parses a bundle of certificates, as [State.Bundle] holds one.
-func Pool(bundle []byte) (*x509.CertPool, error) { return poolOf(bundle) }

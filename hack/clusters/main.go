@@ -110,7 +110,7 @@ func up(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if err := request.Validate(); err != nil {
 		return err
 	}
-	unlock, err := k.Lock(ctx)
+	unlock, err := k.Lock(ctx, cluster.Changing)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func down(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if _, err := flags("down", args, func(set *flag.FlagSet) { set.StringVar(&prefix, "prefix", "shoal", "") }, false); err != nil {
 		return err
 	}
-	unlock, err := k.Lock(ctx)
+	unlock, err := k.Lock(ctx, cluster.Changing)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func load(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := k.Lock(ctx)
+	unlock, err := k.Lock(ctx, cluster.Changing)
 	if err != nil {
 		return err
 	}

@@ -59,11 +59,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := k.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	b := &productimage.Builder{
 		Root:   filepath.Dir(hack),
 		Cache:  k.Cache,
@@ -73,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "build":
-		built, err := b.Build(ctx, set.Args()...)
+		built, err := build(ctx, k, b, set.Args()...)
 		if err != nil {
 			return err
 		}
@@ -85,6 +80,16 @@ func run(ctx context.Context, args []string) error {
 		return target(ctx, k, b, *prefix)
 	}
 	return fmt.Errorf("no command is named %q\n%w", args[0], errUsage)
+}
+
+// build builds under a lock of its own.
+func build(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, names ...string) ([]productimage.Built, error) {
+	unlock, err := k.Lock(ctx, cluster.Building)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return b.Build(ctx, names...)
 }
 
 func printImages(built []productimage.Built) {
@@ -110,10 +115,15 @@ func load(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, prefi
 	if len(names) == 0 {
 		names = []string{"hub", "agent", "proxy"}
 	}
-	built, err := b.Build(ctx, names...)
+	built, err := build(ctx, k, b, names...)
 	if err != nil {
 		return err
 	}
+	unlock, err := k.Lock(ctx, cluster.Changing)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for _, one := range built {
 		if one.Spec.For == "" {
 			return fmt.Errorf("image %s runs beside the clusters: hack/images.sh target", one.Spec.Name)
@@ -135,10 +145,15 @@ func target(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, pre
 	if err != nil {
 		return err
 	}
-	built, err := b.Build(ctx, "target")
+	built, err := build(ctx, k, b, "target")
 	if err != nil {
 		return err
 	}
+	unlock, err := k.Lock(ctx, cluster.Changing)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	ip, err := k.RunBeside(ctx, group, "target", built[0].Image, built[0].Archive)
 	if err != nil {
 		return err

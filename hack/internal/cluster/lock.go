@@ -11,13 +11,20 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/shoal-dev/shoal/hack/internal/cache"
 	"github.com/shoal-dev/shoal/hack/internal/progress"
 )
 
-// Lock makes this run the only one that changes clusters until unlock is called or the process ends.
-func (k *Keeper) Lock(ctx context.Context) (unlock func(), err error) {
-	f, err := lock(ctx, k.Cache, k.Log)
+// What a run can be the only one to do.
+const (
+	// Changing is to change engines or clusters.
+	Changing = "clusters"
+	// Building is to build images, which may take minutes and does not keep others from their clusters.
+	Building = "images"
+)
+
+// Lock makes this run the only one that does the work until unlock is called or the process ends.
+func (k *Keeper) Lock(ctx context.Context, work string) (unlock func(), err error) {
+	f, err := lock(ctx, k.Cache.Path("lock", work), k.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -28,10 +35,9 @@ func (k *Keeper) Lock(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// lock lets one run at a time change clusters. The lock belongs to an open file that programs we start inherit: while a
+// lock waits for the lock and takes it. The lock belongs to an open file that programs we start inherit: while a
 // killed run's `docker` is still at work the lock is held, and the next run ends it rather than work beside it.
-func lock(ctx context.Context, dir cache.Dir, log *progress.Log) (*os.File, error) {
-	path := dir.Path("clusters", "lock")
+func lock(ctx context.Context, path string, log *progress.Log) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

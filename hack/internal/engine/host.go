@@ -40,6 +40,24 @@ func (f *Finder) NoteNetwork(bridge string, subnet netip.Prefix) error {
 	return cache.WriteFile(p.networks(), append(content, line...), 0o644)
 }
 
+type notedNetwork struct {
+	bridge string
+	subnet netip.Prefix
+}
+
+// noted returns the networks that were recorded since the daemon's first start.
+func (p *private) noted() []notedNetwork {
+	content, _ := os.ReadFile(p.networks()) // none before the first network
+	var found []notedNetwork
+	for line := range strings.Lines(string(content)) {
+		bridge, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if subnet, err := netip.ParsePrefix(text); err == nil && bridge != "" {
+			found = append(found, notedNetwork{bridge, subnet})
+		}
+	}
+	return found
+}
+
 // restoreHost removes what the daemon added to the host and forgets the saved state.
 func (p *private) restoreHost(ctx context.Context) error {
 	before, err := hoststate.Load(p.before())
@@ -49,18 +67,11 @@ func (p *private) restoreHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	networks, err := os.ReadFile(p.networks())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	var subnets []netip.Prefix
-	for line := range strings.Lines(string(networks)) {
-		bridge, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if subnet, err := netip.ParsePrefix(text); err == nil {
-			subnets = append(subnets, subnet)
-		}
-		if bridge != "" && !slices.Contains(before.Links, bridge) && cache.Exists("/sys/class/net/"+bridge) {
-			if err := exec.CommandContext(ctx, "ip", "link", "delete", bridge).Run(); err != nil {
+	for _, network := range p.noted() {
+		subnets = append(subnets, network.subnet)
+		if !slices.Contains(before.Links, network.bridge) && cache.Exists("/sys/class/net/"+network.bridge) {
+			if err := exec.CommandContext(ctx, "ip", "link", "delete", network.bridge).Run(); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +23,19 @@ func (p *private) sweep() error {
 		return err
 	}
 	p.removeCgroups()
+	p.removePorts()
 	return os.RemoveAll(p.run)
+}
+
+// removePorts removes what is still plugged into bridges of ours. The kernel takes a dead container's pair of interfaces
+// away only with its network namespace, and an unfinished TCP connection keeps that for minutes.
+func (p *private) removePorts() {
+	for _, network := range p.noted() {
+		ports, _ := os.ReadDir("/sys/class/net/" + network.bridge + "/brif")
+		for _, port := range ports {
+			_ = exec.Command("ip", "link", "delete", port.Name()).Run() // it may go by itself meanwhile
+		}
+	}
 }
 
 // killLeftovers ends containers and their shims. A container's first process takes all others of its pid namespace with

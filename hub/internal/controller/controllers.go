@@ -3,6 +3,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,7 +43,7 @@ type Options struct {
 // Setup adds every loop to the manager, whose scheme must know the hub's kinds. It starts nothing.
 func Setup(mgr ctrl.Manager, opts Options) error {
 	if opts.Dispatcher == nil || opts.Inventory == nil || opts.Keeper == nil || opts.Clock == nil || opts.StartedAt.IsZero() {
-		return fmt.Errorf("set Dispatcher, Inventory, Keeper, Clock and StartedAt of controller.Options")
+		return errors.New("set Dispatcher, Inventory, Keeper, Clock and StartedAt of controller.Options")
 	}
 	s := &setup{mgr: mgr, opts: opts}
 	steps := []struct {

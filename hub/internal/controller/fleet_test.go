@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -55,6 +56,13 @@ func TestSixOverTwoMembers(t *testing.T) {
 		if owner := metav1.GetControllerOf(&pp); owner == nil || owner.UID != f.UID {
 			t.Errorf("placement %s belongs to %v", pp.Name, owner)
 		}
+	}
+	scale := &autoscalingv1.Scale{}
+	if err := api.SubResource("scale").Get(t.Context(), f, scale); err != nil {
+		t.Fatal(err)
+	}
+	if scale.Spec.Replicas != 6 || scale.Status.Replicas != 6 || scale.Status.Selector != st.Selector {
+		t.Errorf("scale: %+v", scale)
 	}
 	l := w.acquire("news")
 	w.turns()

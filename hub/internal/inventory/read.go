@@ -31,8 +31,8 @@ type MemberView struct {
 	Foreign string
 	// Session is the present or last one.
 	Session Session
-	// Proxies and Ready count what it reported.
-	Proxies, Ready int
+	// Proxies counts what it reported.
+	Proxies int
 }
 
 // Settled tells whether decisions that cannot be taken back may rest on what the member reported.
@@ -74,12 +74,24 @@ func (inv *Inventory) Member(name string) MemberView {
 		Session: m.session, Proxies: len(m.proxies),
 	}
 	v.Lost = v.State == Unreachable
+	return v
+}
+
+// ReadyOn counts the member's ready proxies. It looks at each of them.
+func (inv *Inventory) ReadyOn(name string) int {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	m := inv.members[name]
+	if m == nil {
+		return 0
+	}
+	n := 0
 	for _, p := range m.proxies {
 		if p.report.GetReady() && !p.doubted {
-			v.Ready++
+			n++
 		}
 	}
-	return v
+	return n
 }
 
 // Members returns the names of all members that were heard, sorted.

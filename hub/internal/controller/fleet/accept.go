@@ -70,10 +70,11 @@ func noMembers(members []*member, selector labels.Selector) string {
 	}
 	if !selector.Empty() {
 		return fmt.Sprintf(
-			"none of %d members is accepted and matches %q; label a MemberCluster to match, or change placement.memberSelector",
-			len(members), selector)
+			"no member is accepted and matches %q (%s); label a MemberCluster to match, or change placement.memberSelector",
+			selector, counted(len(members), "does not", "do not"))
 	}
-	return fmt.Sprintf("none of %d members is accepted; set spec.accepted of a MemberCluster to true", len(members))
+	return fmt.Sprintf("no member is accepted (%s); set spec.accepted of a MemberCluster to true",
+		counted(len(members), "waits", "wait"))
 }
 
 // offered finds out whether any fitting member offers the template's provider.

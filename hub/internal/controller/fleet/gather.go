@@ -130,7 +130,11 @@ func (r *Reconciler) gatherPlacements(ctx context.Context, reader client.Reader,
 	}
 	for _, pp := range own {
 		m := s.member(pp.Spec.Member)
-		p := r.placed(pp)
+		view := r.opts.Inventory.Member(pp.Spec.Member)
+		if m != nil {
+			view = m.view // one verdict a pass
+		}
+		p := r.placed(pp, view)
 		switch {
 		case !pp.DeletionTimestamp.IsZero():
 			s.going = append(s.going, p)
@@ -148,8 +152,8 @@ func (r *Reconciler) gatherPlacements(ctx context.Context, reader client.Reader,
 }
 
 // placed joins a placement with the reports on it. Reports by another member than the placement's are not believed.
-func (r *Reconciler) placed(pp *v1alpha1.ProxyPlacement) *placed {
-	p := &placed{ProxyPlacement: pp, view: r.opts.Inventory.Member(pp.Spec.Member)}
+func (r *Reconciler) placed(pp *v1alpha1.ProxyPlacement, view inventory.MemberView) *placed {
+	p := &placed{ProxyPlacement: pp, view: view}
 	for _, proxy := range r.opts.Inventory.Proxies(string(pp.UID)) {
 		if proxy.Member == pp.Spec.Member {
 			p.proxies = append(p.proxies, proxy)

@@ -145,7 +145,8 @@ func isConflict(err error) bool {
 	if err == nil {
 		return false
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // looks at the joint itself
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
 		for _, e := range joined.Unwrap() {
 			if !isConflict(e) {
 				return false

@@ -96,7 +96,7 @@ func (r *Reconciler) writeOne(ctx context.Context, s *scope, want rollout.Placem
 		if err := r.opts.Client.Create(ctx, pp); err != nil {
 			return fmt.Errorf("create placement %s: %w", pp.Name, err)
 		}
-		s.placements = append(s.placements, r.placed(pp))
+		s.placements = append(s.placements, r.placed(pp, s.member(pp.Spec.Member).view))
 		return nil
 	}
 	drain := s.drainList(p, want.Drain)

@@ -27,7 +27,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, mc *v1alpha1.MemberCluster
 		st.Networks = sorted(view.Session.Networks)
 	}
 	if view.Complete {
-		st.Proxies, st.Ready = int32(view.Proxies), int32(view.Ready)
+		st.Proxies, st.Ready = int32(view.Proxies), int32(r.opts.Inventory.ReadyOn(mc.Name))
 	}
 	if view.Lost {
 		st.Ready = 0

@@ -221,7 +221,7 @@ func (f *Feed) tellMembers(ctx context.Context) error {
 	for name := range f.dirty.members {
 		s, exists := f.world.sites[name]
 		view := f.opts.Inventory.Member(name)
-		suspect := !exists || !s.accepted || view.State != inventory.Ready || view.Duplicate
+		suspect := !exists || !s.accepted || view.State != inventory.Ready
 		if told, ok := f.members[name]; ok && told == suspect {
 			delete(f.dirty.members, name)
 			continue

@@ -255,12 +255,17 @@ func TestMembersAreListedAndAccepted(t *testing.T) {
 		Proxies: 5, Ready: 4, AgentVersion: "v1", LastHeartbeat: &metav1.Time{Time: now.Add(-3 * time.Second)},
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonHeard}},
 	}
-	s := newShell(t, east, &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a-new-one"}})
+	waiting := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: "a-new-one"}}
+	waiting.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNeverHeard},
+		{Type: v1alpha1.ConditionJoined, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotAccepted},
+	}
+	s := newShell(t, east, waiting)
 	s.must("member", "accept", "east")
 	out, _ := s.must("member", "list")
-	want := `NAME        ACCEPTED   STATE   REGION     COUNTRY   PROXIES   READY   HEARD   VERSION   AGENT
-a-new-one   false      -       -          -         0         0       -       -         -
-east        true       Heard   us-east1   -         5         4       3s      v1        east-01
+	want := `NAME        ACCEPTED   STATE         REGION     COUNTRY   PROXIES   READY   HEARD   VERSION   AGENT
+a-new-one   false      NotAccepted   -          -         0         0       -       -         -
+east        true       Heard         us-east1   -         5         4       3s      v1        east-01
 `
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,6 +82,10 @@ func memberRow(m *v1alpha1.MemberCluster, now time.Time) []string {
 	state, agent, heard := "", "", ""
 	if ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		state = ready.Reason
+	}
+	// What keeps a member from joining goes before whether it was heard.
+	if joined := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionJoined); joined != nil && joined.Status != metav1.ConditionTrue {
+		state = joined.Reason
 	}
 	if m.Spec.AgentRef != nil {
 		agent = m.Spec.AgentRef.Name

@@ -93,8 +93,8 @@ func (g JoinGrant) check() error {
 }
 
 func checkMemberName(member string) error {
-	if len(member) > maxMemberName || len(validation.IsDNS1123Subdomain(member)) > 0 {
-		return fmt.Errorf("the member is %q; use up to %d lower-case letters, digits, dots and dashes", member, maxMemberName)
+	if len(validation.IsDNS1123Label(member)) > 0 {
+		return fmt.Errorf("the member is %q; use up to %d lower-case letters, digits and dashes, such as us-east1", member, maxMemberName)
 	}
 	return nil
 }

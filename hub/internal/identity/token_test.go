@@ -127,6 +127,7 @@ func TestNewJoinTokenRefuses(t *testing.T) {
 		"TooShort":   {"it would end before helm has started", good, time.Second},
 		"NoMember":   {"a token is bound to members", identity.JoinGrant{}, time.Hour},
 		"BadMember":  {"no MemberCluster can have the name", identity.JoinGrant{Members: []string{"East_1"}}, time.Hour},
+		"DottedName": {"the agent's own configuration refuses it", identity.JoinGrant{Members: []string{"east.1"}}, time.Hour},
 		"LongMember": {"the name becomes a label's value", identity.JoinGrant{Members: []string{strings.Repeat("a", 64)}}, time.Hour},
 		"BadLabel":   {"the MemberCluster could not be created", identity.JoinGrant{Members: []string{"a"}, Labels: map[string]string{"x y": "z"}}, time.Hour},
 		"BadCountry": {"the MemberCluster could not be created", identity.JoinGrant{Members: []string{"a"}, Country: "Germany"}, time.Hour},

@@ -19,8 +19,9 @@ const usage = `usage: hack/clusters.sh COMMAND
 
   up     [--prefix shoal] [--members 2] [--nodes-per-member 1]
          make the clusters PREFIX-hub and PREFIX-member-1..N, or verify that they are there
-  down   [--prefix shoal]
+  down   [--prefix shoal | --all]
          remove them and everything else that up made, but for what is cached
+  clean  remove the cache too; the next up takes minutes
   env    [--prefix shoal] [--json]
          print what scripts need: eval "$(hack/clusters.sh env)"
   load   [--prefix shoal] [--to all|hub|members|CLUSTER] ARCHIVE...
@@ -70,6 +71,8 @@ func run(ctx context.Context, args []string) error {
 		return up(ctx, k, args[1:])
 	case "down":
 		return down(ctx, k, args[1:])
+	case "clean":
+		return clean(ctx, k, args[1:])
 	case "env":
 		return env(k, args[1:])
 	case "load":
@@ -126,7 +129,11 @@ func up(ctx context.Context, k *cluster.Keeper, args []string) error {
 
 func down(ctx context.Context, k *cluster.Keeper, args []string) error {
 	var prefix string
-	if _, err := flags("down", args, func(set *flag.FlagSet) { set.StringVar(&prefix, "prefix", "shoal", "") }, false); err != nil {
+	var all bool
+	if _, err := flags("down", args, func(set *flag.FlagSet) {
+		set.StringVar(&prefix, "prefix", "shoal", "")
+		set.BoolVar(&all, "all", false, "")
+	}, false); err != nil {
 		return err
 	}
 	unlock, err := k.Lock(ctx, cluster.Changing)
@@ -134,7 +141,50 @@ func down(ctx context.Context, k *cluster.Keeper, args []string) error {
 		return err
 	}
 	defer unlock()
-	return k.Log.Step("Removing the clusters of "+prefix, "", func() error { return k.Down(ctx, prefix) })
+	prefixes := []string{prefix}
+	if all {
+		groups, err := cluster.Groups(k.Cache)
+		if err != nil {
+			return err
+		}
+		prefixes = nil
+		for _, group := range groups {
+			prefixes = append(prefixes, group.Prefix)
+		}
+		if len(prefixes) == 0 {
+			// An engine may run all the same, if it was all that an interrupted run had come to.
+			return k.Release(ctx)
+		}
+	}
+	for _, prefix := range prefixes {
+		if err := k.Log.Step("Removing the clusters of "+prefix, "", func() error { return k.Down(ctx, prefix) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes the cache; clusters that run are in the way.
+func clean(ctx context.Context, k *cluster.Keeper, args []string) error {
+	if _, err := flags("clean", args, func(*flag.FlagSet) {}, false); err != nil {
+		return err
+	}
+	unlock, err := k.Lock(ctx, cluster.Changing)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	groups, err := cluster.Groups(k.Cache)
+	if err != nil {
+		return err
+	}
+	if len(groups) > 0 {
+		return fmt.Errorf("clusters of prefix %s are there; remove them first: hack/clusters.sh down --all", groups[0].Prefix)
+	}
+	if err := k.Release(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(string(k.Cache))
 }
 
 func load(ctx context.Context, k *cluster.Keeper, args []string) error {

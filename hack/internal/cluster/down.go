@@ -33,7 +33,7 @@ func (k *Keeper) Down(ctx context.Context, prefix string) error {
 	if err := os.RemoveAll(groupDir(k.Cache, prefix)); err != nil {
 		return err
 	}
-	return k.release(ctx, e)
+	return k.Release(ctx)
 }
 
 // engineToClean returns the engine that a group is on, or nil if there can be nothing of it.
@@ -76,9 +76,9 @@ func (k *Keeper) clean(ctx context.Context, e *engine.Engine, prefix string) err
 	return nil
 }
 
-// release ends the private engine when nothing runs on it any more, and puts the host's settings back when no cluster is
-// left anywhere.
-func (k *Keeper) release(ctx context.Context, e *engine.Engine) error {
+// Release ends the private engine when nothing runs on it any more, and puts the host's settings back when no cluster is
+// left anywhere. Down does so itself.
+func (k *Keeper) Release(ctx context.Context) error {
 	private, err := k.Engines.FindPrivate(ctx)
 	if err != nil {
 		return err

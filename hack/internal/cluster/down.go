@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -46,7 +47,17 @@ func (k *Keeper) engineToClean(ctx context.Context, group *Group) (*engine.Engin
 		// A killed daemon is started again: it alone knows its containers' volumes and networks.
 		return k.Engines.EnsurePrivate(ctx)
 	}
-	return k.Engines.Find(ctx)
+	if group.DockerHost != "" {
+		if e := k.Engines.At(ctx, group.DockerHost); e != nil {
+			return e, nil
+		}
+	}
+	e, err := k.Engines.Find(ctx)
+	if err == nil && e == nil {
+		err = fmt.Errorf("the container engine that %s's clusters run on does not answer; start it and try again, or forget them: rm -r %s",
+			group.Prefix, groupDir(k.Cache, group.Prefix))
+	}
+	return e, err
 }
 
 func (k *Keeper) clean(ctx context.Context, e *engine.Engine, prefix string) error {

@@ -101,10 +101,11 @@ func endOrphans(path string) {
 	}
 }
 
+// sameProgram reports whether a process is one of this module's programs, which hack/run-go builds side by side.
 func sameProgram(pid int) bool {
 	mine, err1 := os.Readlink("/proc/self/exe")
 	theirs, err2 := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err1 == nil && err2 == nil && strings.TrimSuffix(theirs, " (deleted)") == strings.TrimSuffix(mine, " (deleted)")
+	return err1 == nil && err2 == nil && filepath.Dir(mine) == filepath.Dir(theirs) && strings.HasPrefix(filepath.Base(theirs), "run-")
 }
 
 // holds reports whether a process has the file open.

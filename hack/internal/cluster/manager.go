@@ -120,10 +120,15 @@ func (k *Keeper) Up(ctx context.Context, request Request) (*Group, error) {
 
 func (k *Keeper) before() string { return k.Cache.Path("clusters", "before.json") }
 
-// engineFor returns the engine of a group: the one it runs on already, if that is the private one.
+// engineFor returns the engine of a group: the one it runs on already, whatever the environment says by now.
 func (k *Keeper) engineFor(ctx context.Context, group *Group) (*engine.Engine, error) {
 	if group.PrivateEngine {
 		return k.Engines.EnsurePrivate(ctx)
+	}
+	if group.DockerHost != "" {
+		if e := k.Engines.At(ctx, group.DockerHost); e != nil {
+			return e, nil
+		}
 	}
 	return k.Engines.Ensure(ctx)
 }

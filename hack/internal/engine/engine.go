@@ -68,6 +68,9 @@ func (f *Finder) Find(ctx context.Context) (*Engine, error) {
 	return f.FindPrivate(ctx)
 }
 
+// At returns the engine at an address that is known from before, or nil if it does not answer.
+func (f *Finder) At(ctx context.Context, host string) *Engine { return f.ask(ctx, host) }
+
 // FindPrivate returns our private engine if it runs, else nil.
 func (f *Finder) FindPrivate(ctx context.Context) (*Engine, error) {
 	private := f.private()

@@ -104,35 +104,3 @@ func TestPathsFitASocket(t *testing.T) {
 		})
 	}
 }
-
-// A pid file may outlive its daemon, and the number may be another program's by now.
-func TestStalePidFile(t *testing.T) {
-	p := (&Finder{Cache: cache.Dir(t.TempDir())}).private()
-	if err := os.MkdirAll(p.run, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"NoFile": "", "Garbage": "x", "OtherProgram": "1", "ThisTest": "self"} {
-		t.Run(name, func(t *testing.T) {
-			if text == "self" {
-				text = strings.TrimSpace(strings.Fields(readFile(t, "/proc/self/stat"))[0])
-			}
-			if text != "" {
-				if err := os.WriteFile(p.pidFile(), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if p.running() {
-				t.Error("a process that is not our daemon is taken for it")
-			}
-		})
-	}
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(content)
-}

@@ -47,22 +47,22 @@ func (p *private) execRoot() string { return filepath.Join(p.run, "exec") }
 func (p *private) dataRoot() string { return filepath.Join(p.dir, "root") }
 func (p *private) logFile() string  { return p.cache.Path("log", "dockerd.log") }
 
-// pid returns the daemon's process, or 0. A pid file may be stale and its number taken by another program since, so the
-// process must have been started with our data root.
+// pid returns the daemon's process, or 0. It is known by our data root on its command line: a pid file may be stale and its
+// number taken by another program since, or not be written yet.
 func (p *private) pid() int {
-	text, err := os.ReadFile(p.pidFile())
-	if err != nil {
-		return 0
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range entries {
+		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || !strings.Contains(string(line), "\x00--data-root\x00"+p.dataRoot()+"\x00") {
+			continue
+		}
+		program, _, _ := strings.Cut(string(line), "\x00")
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && filepath.Base(program) == "dockerd" {
+			return pid
+		}
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 {
-		return 0
-	}
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !strings.Contains(string(line), "--data-root\x00"+p.dataRoot()+"\x00") {
-		return 0
-	}
-	return pid
+	return 0
 }
 
 func (p *private) running() bool { return p.pid() != 0 }
@@ -71,6 +71,15 @@ func (p *private) start(ctx context.Context) error {
 	dockerd, err := exec.LookPath("dockerd")
 	if err != nil {
 		return err
+	}
+	if p.running() {
+		// Started by a run that was killed before it answered; or it hangs, and then another is the way out.
+		if p.answers(ctx, 30*time.Second) {
+			return nil
+		}
+		if err := p.end(ctx); err != nil {
+			return err
+		}
 	}
 	if err := p.removeStale(); err != nil {
 		return err
@@ -147,7 +156,28 @@ func (p *private) removeStale() error {
 	return p.sweep()
 }
 
+// answers waits for a daemon that was started by somebody else.
+func (p *private) answers(ctx context.Context, patience time.Duration) bool {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		if (&Finder{Cache: p.cache}).ask(ctx, p.host()) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *private) stop(ctx context.Context) error {
+	if err := p.end(ctx); err != nil {
+		return err
+	}
+	if err := p.sweep(); err != nil {
+		return err
+	}
+	return p.restoreHost(ctx)
+}
+
+// end ends the daemon's process, if it runs.
+func (p *private) end(ctx context.Context) error {
 	if pid := p.pid(); pid != 0 {
 		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
@@ -165,10 +195,7 @@ func (p *private) stop(ctx context.Context) error {
 			}
 		}
 	}
-	if err := p.sweep(); err != nil {
-		return err
-	}
-	return p.restoreHost(ctx)
+	return nil
 }
 
 func (p *private) alive(pid int) bool {

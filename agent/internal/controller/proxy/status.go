@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,7 +152,7 @@ func phase(s *scope, conditions []metav1.Condition) v1alpha1.ProxyPhase {
 // patchStatus writes a status that has changed, and tells a person of the transitions.
 func (r *Reconciler) patchStatus(ctx context.Context, c client.Client, s *scope, succeeded bool) error {
 	st := r.status(s, succeeded)
-	if reflect.DeepEqual(s.proxy.Status, st) {
+	if equality.Semantic.DeepEqual(s.proxy.Status, st) {
 		return nil
 	}
 	before := s.proxy.DeepCopy()

@@ -3,8 +3,8 @@ package proxyset
 import (
 	"context"
 	"fmt"
-	"reflect"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,7 +64,7 @@ func accepted(set *v1alpha1.ProxySet) metav1.Condition {
 
 // patchStatus writes a status that has changed.
 func (r *Reconciler) patchStatus(ctx context.Context, c client.Client, set *v1alpha1.ProxySet, s v1alpha1.ProxySetStatus) error {
-	if reflect.DeepEqual(set.Status, s) {
+	if equality.Semantic.DeepEqual(set.Status, s) {
 		return nil
 	}
 	before := set.DeepCopy()

@@ -1,0 +1,307 @@
+package proxy_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+func TestLifeOfAPod(t *testing.T) {
+	w := newWorld(t)
+	uid := w.make("p", "pods").UID
+
+	w.pass("p")
+	if p := w.get("p"); !slices.Contains(p.Finalizers, v1alpha1.FinalizerProxy) || p.Status.InstanceName != "" || len(w.podList()) != 0 {
+		t.Fatalf("after the first pass: finalizers %v, instance %q, %d pods; want the finalizer and nothing else", p.Finalizers, p.Status.InstanceName, len(w.podList()))
+	}
+	w.pass("p")
+	if p := w.get("p"); p.Status.InstanceName == "" || len(w.podList()) != 0 {
+		t.Fatalf("after the second pass: instance %q, %d pods; want the name written and no pod", p.Status.InstanceName, len(w.podList()))
+	}
+	p := w.settle("p")
+	pods := w.podList()
+	if len(pods) != 1 || pods[0].Name != p.Status.InstanceName {
+		t.Fatalf("%d pods, want one of the name %s", len(pods), p.Status.InstanceName)
+	}
+	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonProvisioning)
+
+	w.start(&pods[0], "10.244.0.7")
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProbing)
+	if got := w.prober.target(uid); got != "10.244.0.7:3128" {
+		t.Fatalf("probed at %q, want 10.244.0.7:3128", got)
+	}
+	w.prober.judge(t, uid, probe.Verdict{
+		State: probe.StateReady, Class: probe.ClassOK, Since: w.clock.Now(), Exits: []netip.Addr{netip.MustParseAddr("203.0.113.9")},
+	})
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseReady, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
+	if p.Status.Address != "10.244.0.7:3128" || !slices.Equal(p.Status.Exits, []string{"203.0.113.9"}) || p.Status.ObservedGeneration != p.Generation {
+		t.Errorf("status = %+v", p.Status)
+	}
+
+	// Somebody deletes the pod: the proxy keeps its UID, gets another pod, and has to prove itself again.
+	first := pods[0].UID
+	if err := server.Client.Delete(t.Context(), &pods[0]); err != nil {
+		t.Fatal(err)
+	}
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning)
+	if w.prober.target(uid) != "" {
+		t.Error("a pod on its way out is probed")
+	}
+	server.End(t, &pods[0])
+	p = w.settle("p")
+	if pods = w.podList(); len(pods) != 1 || pods[0].UID == first || p.UID != uid {
+		t.Fatalf("%d pods, want one that is another; proxy %s, want %s", len(pods), p.UID, uid)
+	}
+	w.start(&pods[0], "10.244.0.7")
+	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProbing)
+
+	// Deleted, it leaves nothing.
+	if err := server.Client.Delete(t.Context(), w.get("p")); err != nil {
+		t.Fatal(err)
+	}
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseDeleting, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	if got := *w.podList()[0].DeletionGracePeriodSeconds; got != 35 {
+		t.Errorf("grace = %d s, want 35: nobody drained it", got)
+	}
+	server.End(t, &pods[0])
+	if p = w.settle("p"); p != nil {
+		t.Fatalf("still there: %v", p.Finalizers)
+	}
+	w.wantNothingLeft()
+}
+
+func (w *world) wantNothingLeft() {
+	w.t.Helper()
+	configs := &corev1.ConfigMapList{}
+	w.list(configs)
+	for _, c := range configs.Items {
+		if c.Labels[v1alpha1.LabelManagedBy] != "" {
+			w.t.Errorf("config map %s is left", c.Name)
+		}
+	}
+	if n := len(w.podList()); n != 0 {
+		w.t.Errorf("%d pods are left", n)
+	}
+}
+
+// TestCrashAtEveryWrite kills the agent before and after each of its writes, starts it anew, and wants the same in the end.
+func TestCrashAtEveryWrite(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n := 0; ; n++ {
+			w := newWorld(t)
+			uid := w.make("p", "pods").UID
+			writes := 0
+			w.with(crashing(n, after, &writes))
+			w.crank("p")
+			w.with(server.Client)
+			p := w.settle("p")
+			if pods := w.podList(); len(pods) != 1 || pods[0].Name != p.Status.InstanceName || pods[0].Labels[v1alpha1.LabelProxyUID] != string(uid) {
+				t.Fatalf("creation killed at write %d (after it: %v): %d pods for instance %q, want one", n, after, len(pods), p.Status.InstanceName)
+			}
+			done := writes <= n
+
+			if err := server.Client.Delete(t.Context(), w.get("p")); err != nil {
+				t.Fatal(err)
+			}
+			writes = 0
+			w.with(crashing(n, after, &writes))
+			w.crank("p")
+			w.with(server.Client)
+			if w.get("p") != nil {
+				w.settle("p")
+			}
+			if w.get("p") != nil {
+				t.Fatalf("deletion killed at write %d (after it: %v): the proxy is still there", n, after)
+			}
+			w.wantNothingLeft()
+			if done && writes <= n {
+				break
+			}
+		}
+	}
+}
+
+// crank makes passes until the agent is killed or has nothing more to do.
+func (w *world) crank(name string) {
+	for range 12 {
+		if _, err := w.r.Reconcile(w.t.Context(), w.request(name)); err != nil {
+			return
+		}
+	}
+}
+
+func TestSteadyStateWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	w.ready("p", "192.0.2.1", 3128)
+	writes := 0
+	w.with(crashing(0, false, &writes))
+	w.clock.SetTime(w.clock.Now().Add(time.Hour))
+	for range 3 {
+		w.pass("p")
+	}
+	if writes != 0 {
+		t.Errorf("%d writes without a transition", writes)
+	}
+}
+
+func TestRestartKeepsTheLastVerdict(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	w.prober = newProber()
+	w.options.Prober = w.prober
+	w.restart()
+	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
+
+	// Another endpoint is another instance: there the old verdict says nothing.
+	w.prober = newProber()
+	w.options.Prober = w.prober
+	w.restart()
+	w.fake.Run(p.Status.InstanceName, "192.0.2.9", 3128)
+	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing)
+}
+
+func TestSameEndpointAnotherInstance(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 21000)
+	// Gone between two passes, as a pod is that was deleted by force.
+	w.fake.Vanish(p.Status.InstanceName)
+	w.pass("p")
+	w.fake.Run(p.Status.InstanceName, "192.0.2.1", 21000)
+	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProbing)
+}
+
+func TestUnhealthyAndSaturated(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateReady, Saturated: true, Since: w.clock.Now()})
+	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionSaturated, metav1.ConditionTrue, v1alpha1.ConditionSaturated)
+	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateUnhealthy, Class: probe.ClassProxyDown, Since: w.clock.Now()})
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseUnhealthy, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v1alpha1.ReasonProbesFail)
+	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) || p.Status.Probe.Class != string(probe.ClassProxyDown) {
+		t.Errorf("status = %+v", p.Status)
+	}
+}
+
+func TestDrainIsOneWayAndReplacesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	deadline := w.clock.Now().Add(10 * time.Minute)
+	w.change("p", func(s *v1alpha1.ProxySpec) { s.Drain = &v1alpha1.DrainSpec{Deadline: metav1.NewTime(deadline)} })
+	w.want(w.settle("p"), v1alpha1.PhaseDraining, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDraining)
+	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateReady, Class: probe.ClassOK, Since: w.clock.Now()})
+	w.want(w.settle("p"), v1alpha1.PhaseDraining, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
+
+	// Another spec replaces nothing any more, nor does the loss of the instance.
+	w.change("p", func(s *v1alpha1.ProxySpec) { s.Port = 8080 })
+	if got := w.settle("p").Status.InstanceName; got != p.Status.InstanceName {
+		t.Errorf("instance = %s, want the same %s", got, p.Status.InstanceName)
+	}
+	w.fake.Vanish(p.Status.InstanceName)
+	w.settle("p")
+	if n := len(w.fake.Instances()); n != 0 {
+		t.Errorf("%d instances, want none: a draining proxy gets no other", n)
+	}
+}
+
+func TestDrainedEndsQuickly(t *testing.T) {
+	for name, c := range map[string]struct {
+		passed time.Duration
+		want   bool
+	}{
+		"BeforeDeadline": {0, false}, "AfterDeadline": {time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.make("p", "fake", func(p *v1alpha1.Proxy) {
+				p.Spec.Drain = nil
+			})
+			w.ready("p", "192.0.2.1", 3128)
+			w.change("p", func(s *v1alpha1.ProxySpec) {
+				s.Drain = &v1alpha1.DrainSpec{Deadline: metav1.NewTime(w.clock.Now().Add(30 * time.Second))}
+			})
+			w.settle("p")
+			w.clock.SetTime(w.clock.Now().Add(c.passed))
+			if err := server.Client.Delete(t.Context(), w.get("p")); err != nil {
+				t.Fatal(err)
+			}
+			w.pass("p")
+			calls := w.fake.Calls("Delete")
+			if len(calls) != 1 || calls[0].Options.Drained != c.want {
+				t.Errorf("deletes = %+v, want one with drained %v", calls, c.want)
+			}
+		})
+	}
+}
+
+func TestAnotherSpecIsAnotherInstance(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	w.change("p", func(s *v1alpha1.ProxySpec) { s.HealthCheck.FailureThreshold = 7 })
+	if got := w.settle("p"); got.Status.InstanceName != p.Status.InstanceName || got.Status.Phase != v1alpha1.PhaseReady {
+		t.Fatalf("how it is probed made another instance, or cost the verdict: %+v", got.Status)
+	}
+	w.change("p", func(s *v1alpha1.ProxySpec) { s.Port = 8080 })
+	got := w.settle("p")
+	if got.Status.InstanceName == p.Status.InstanceName || len(w.fake.Instances()) != 1 || got.UID != p.UID {
+		t.Fatalf("instance %s after %s with %d instances, want one other", got.Status.InstanceName, p.Status.InstanceName, len(w.fake.Instances()))
+	}
+	w.want(got, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning)
+}
+
+func TestExternal(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "", func(p *v1alpha1.Proxy) {
+		p.Spec.Mode, p.Spec.Provider = v1alpha1.ModeExternal, ""
+		p.Spec.Endpoint = &v1alpha1.ExternalEndpoint{Host: "198.51.100.4", Port: 8000}
+	})
+	p := w.settle("p")
+	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionProvisioned, metav1.ConditionTrue, v1alpha1.ReasonExternal)
+	if got := w.prober.target(p.UID); got != "198.51.100.4:8000" {
+		t.Fatalf("probed at %q", got)
+	}
+	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateReady, Class: probe.ClassOK})
+	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
+	if err := server.Client.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if w.settle("p") != nil || len(w.fake.Calls("Delete")) != 0 {
+		t.Error("it is still there, or a provider was asked about it")
+	}
+}
+
+func TestFinalizerRemovedByHandLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	p.Finalizers = nil
+	if err := server.Client.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Client.Delete(t.Context(), p, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	w.pass("p")
+	if w.prober.target(p.UID) != "" {
+		t.Error("a proxy that is gone is still probed")
+	}
+}

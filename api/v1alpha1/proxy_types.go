@@ -9,7 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:shortName=px,categories=shoal
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.address`
-// +kubebuilder:printcolumn:name="Exits",type=string,JSONPath=`.status.exits`
+// +kubebuilder:printcolumn:name="Exit",type=string,JSONPath=`.status.exits[0]`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Instance",type=string,JSONPath=`.status.providerID`,priority=1

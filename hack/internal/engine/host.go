@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -70,7 +71,7 @@ func (p *private) restoreHost(ctx context.Context) error {
 	var subnets []netip.Prefix
 	for _, network := range p.noted() {
 		subnets = append(subnets, network.subnet)
-		if !slices.Contains(before.Links, network.bridge) && cache.Exists("/sys/class/net/"+network.bridge) {
+		if _, err := net.InterfaceByName(network.bridge); err == nil && !slices.Contains(before.Links, network.bridge) {
 			if err := exec.CommandContext(ctx, "ip", "link", "delete", network.bridge).Run(); err != nil {
 				return err
 			}

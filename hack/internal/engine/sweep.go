@@ -31,9 +31,13 @@ func (p *private) sweep() error {
 // away only with its network namespace, and an unfinished TCP connection keeps that for minutes.
 func (p *private) removePorts() {
 	for _, network := range p.noted() {
-		ports, _ := os.ReadDir("/sys/class/net/" + network.bridge + "/brif")
-		for _, port := range ports {
-			_ = exec.Command("ip", "link", "delete", port.Name()).Run() // it may go by itself meanwhile
+		out, _ := exec.Command("ip", "-oneline", "link", "show", "master", network.bridge).Output() // none without the bridge
+		for line := range strings.Lines(string(out)) {
+			// 68: vethec8c13d@if67: <BROADCAST,...
+			if fields := strings.Fields(line); len(fields) > 1 {
+				port, _, _ := strings.Cut(strings.TrimSuffix(fields[1], ":"), "@")
+				_ = exec.Command("ip", "link", "delete", port).Run() // it may go by itself meanwhile
+			}
 		}
 	}
 }

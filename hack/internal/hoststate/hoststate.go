@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,10 +133,10 @@ func mounts() ([]string, error) {
 }
 
 func links() []string {
-	entries, _ := os.ReadDir("/sys/class/net")
+	interfaces, _ := net.Interfaces()
 	var found []string
-	for _, entry := range entries {
-		found = append(found, entry.Name())
+	for _, one := range interfaces {
+		found = append(found, one.Name)
 	}
 	return found
 }

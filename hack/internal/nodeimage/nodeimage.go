@@ -64,10 +64,11 @@ func (b *Builder) Prepare(ctx context.Context) (*Inputs, error) {
 
 	var key cache.Key
 	key.String("layout", layout)
-	key.String("node", in.node)
-	key.String("proxy", in.proxy)
+	// Names of cached files end with keys of their own; where the cache lies is no part of an image.
+	key.String("node", filepath.Base(in.node))
+	key.String("proxy", filepath.Base(in.proxy))
 	for _, name := range []string{"crictl", "etcd", "coredns", "kubernetes", "pause"} {
-		key.String(name, in.binaries[name])
+		key.String(name, filepath.Base(in.binaries[name]))
 	}
 	if err := key.Tree(rootfs); err != nil {
 		return nil, err

@@ -58,7 +58,13 @@ func (u *Uplink) converse(ctx context.Context) error {
 				m, err := stream.Receive()
 				return m.GetFrame(), err
 			},
-			StopReceive: cancel, Abort: cancel,
+			// net/http does not look at the context while it waits for more of the
+			// request, so that has to end as well.
+			StopReceive: func() {
+				cancel()
+				_ = stream.CloseSend()
+			},
+			Abort: cancel,
 		},
 		Session: s, Handle: c.handle, Calls: c.calls,
 		Now: u.o.Clock.Now,

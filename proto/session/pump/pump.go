@@ -28,8 +28,9 @@ type Stream struct {
 	Send func(*agentv1.Frame) error
 	// Receive waits for a frame. At the end of the stream it returns an error.
 	Receive func() (*agentv1.Frame, error)
-	// StopReceive makes Receive return. If it is nil, Run does not wait for a
-	// Receive that is under way, which then ends with the stream.
+	// StopReceive makes Receive return. It is called once, after the last Send.
+	// If it is nil, Run does not wait for a Receive that is under way, which then
+	// ends with the stream.
 	StopReceive func()
 	// Abort makes Send return, whatever becomes of the stream. It may be nil for
 	// streams whose Send returns anyway soon after the context ends.

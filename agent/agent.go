@@ -68,8 +68,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Run runs the agent until ctx ends. It returns an error where it cannot start, or can no longer go on.
-func Run(ctx context.Context, c Config) error {
+// Run runs the agent until ctx ends, and returns nil then. It returns an error where it cannot start, or can no longer
+// go on.
+func Run(ctx context.Context, c Config) error { return ignoreEnd(ctx, c.run(ctx)) }
+
+func (c Config) run(ctx context.Context) error {
 	if c.Settings == nil || c.Namespace == "" || c.RestConfig == nil || c.Logger == nil {
 		return errors.New("agent: Settings, Namespace, RestConfig and Logger are required")
 	}
@@ -132,7 +135,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if !registered {
 		if err := enroller.Enroll(ctx); err != nil {
-			return ignoreEnd(ctx, err)
+			return fmt.Errorf("agent: %w", err)
 		}
 		if state, err = store.Load(ctx); err != nil {
 			return fmt.Errorf("agent: %w", err)
@@ -243,7 +246,7 @@ func Run(ctx context.Context, c Config) error {
 			<-ctx.Done()
 			return nil
 		}
-		return ignoreEnd(ctx, enroller.Run(ctx))
+		return enroller.Run(ctx)
 	})
 	group.Go(func() error { return mgr.Start(ctx) })
 	return group.Wait()

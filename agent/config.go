@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,7 +145,7 @@ func ReadSettings(file []byte) (*Settings, error) {
 	c.hub(&s.Hub)
 	c.providers(s.Providers)
 	c.ceiling(&s.Ceiling)
-	c.probe(&s.Probe)
+	c.probe(&s.Probe, s.Ceiling.cluster)
 	if len(c.found) > 0 {
 		return nil, fmt.Errorf("agent configuration: %w", errors.Join(c.found...))
 	}
@@ -263,7 +264,7 @@ func (c *checker) prefixes(field string, written []string) []netip.Prefix {
 	return parsed
 }
 
-func (c *checker) probe(p *ProbeSettings) {
+func (c *checker) probe(p *ProbeSettings, cluster []netip.Prefix) {
 	if len(p.Targets) == 0 {
 		c.refuse("probe.targets", "it is empty, and no proxy would ever become Ready; write the address and port of the hub's echo listener, such as [198.51.100.7:443]")
 	}
@@ -273,6 +274,11 @@ func (c *checker) probe(p *ProbeSettings) {
 			c.refuse(fmt.Sprintf("probe.targets[%d]", i), "%q is no address and port; write such as 198.51.100.7:443, no name", w)
 			continue
 		}
-		p.targets = append(p.targets, netip.AddrPortFrom(target.Addr().Unmap(), target.Port()))
+		address := target.Addr().Unmap()
+		if i := slices.IndexFunc(cluster, func(own netip.Prefix) bool { return own.Contains(address) }); i >= 0 {
+			c.refuse("probe.targets", "%s is in ceiling.clusterCIDRs (%s), where no proxy ever connects; name an address outside, or narrow that range", w, cluster[i])
+			continue
+		}
+		p.targets = append(p.targets, netip.AddrPortFrom(address, target.Port()))
 	}
 }

@@ -53,6 +53,7 @@ func TestReadSettingsRefuses(t *testing.T) {
 		"BadCIDR":           {reason: "host bits are set", old: "10.96.0.0/16", new: "10.96.0.1/16", says: []string{"ceiling.clusterCIDRs[1]", "10.96.0.1/16"}},
 		"NoTargets":         {reason: "nothing would become Ready", old: `targets: ["198.51.100.7:443"]`, new: "targets: []", says: []string{"probe.targets", "Ready"}},
 		"TargetByName":      {reason: "a name would need a resolver", old: `"198.51.100.7:443"]`, new: `"hub:443"]`, says: []string{"probe.targets[0]", "no name"}},
+		"TargetInside":      {reason: "no proxy could ever reach it", old: `"198.51.100.7:443"]`, new: `"10.244.3.1:443"]`, says: []string{"probe.targets", "ceiling.clusterCIDRs", "10.244.0.0/16"}},
 		"NoPin":             {reason: "the hub could be anybody", old: `sha256:0123`, new: "0123", says: []string{"hub.caPin", "shoalctl member join-token"}},
 		"PlainHub":          {reason: "no TLS", old: "https://", new: "http://", says: []string{"hub.url", "https://host:port"}},
 		"NoMember":          {reason: "whom does it speak for", old: "name: east, ", new: "", says: []string{"member.name"}},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -114,7 +115,9 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
 		WithOptions(mccontroller.Options{
 			MaxConcurrentReconciles: 8, CacheSyncTimeout: 2 * time.Minute, ReconciliationTimeout: time.Minute,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
+			// Several agents may run in one process: in tests they do.
+			SkipNameValidation: ptr.To(true),
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
 		}).
 		// multicluster-runtime's own leaves out who a line is about.
 		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {

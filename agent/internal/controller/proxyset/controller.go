@@ -67,7 +67,9 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
 		WithOptions(mccontroller.Options{
 			MaxConcurrentReconciles: 4, CacheSyncTimeout: 2 * time.Minute, ReconciliationTimeout: time.Minute,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
+			// Several agents may run in one process: in tests they do.
+			SkipNameValidation: ptr.To(true),
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](backoffFirst, backoffMost),
 		}).
 		// multicluster-runtime's own leaves out who a line is about.
 		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {

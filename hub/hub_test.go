@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 )
@@ -68,7 +68,7 @@ func needAPI(t *testing.T) (client.Client, string) {
 		t.Fatal("this test needs a kube-apiserver: run `make test`, or export KUBEBUILDER_ASSETS=$(hack/envtest-assets)")
 	}
 	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), shoalv1.AddHubToScheme(s)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddHubToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(apiServer, client.Options{Scheme: s})
@@ -223,8 +223,8 @@ func readIdentity(t *testing.T, c client.Client, namespace string) *identity.Hub
 
 func TestRunServesEverythingAndKeepsItsIdentity(t *testing.T) {
 	c, namespace := needAPI(t)
-	fleet := &shoalv1.ProxyFleet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "news"}}
-	fleet.Spec.Template = &shoalv1.ProxyTemplate{Spec: shoalv1.ProxyTemplateSpec{Provider: "default"}}
+	fleet := &v1alpha1.ProxyFleet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "news"}}
+	fleet.Spec.Template = &v1alpha1.ProxyTemplate{Spec: v1alpha1.ProxyTemplateSpec{Provider: "default"}}
 	if err := c.Create(t.Context(), fleet); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestRunServesEverythingAndKeepsItsIdentity(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(fleet), fleet); err != nil {
 			return err.Error()
 		}
-		if apimeta.FindStatusCondition(fleet.Status.Conditions, shoalv1.ConditionAccepted) == nil {
+		if apimeta.FindStatusCondition(fleet.Status.Conditions, v1alpha1.ConditionAccepted) == nil {
 			return fmt.Sprintf("%+v", fleet.Status)
 		}
 		return ""

@@ -153,13 +153,13 @@ func TestEnrollTrustsAnAddressInTheCertificate(t *testing.T) {
 func TestAPinnedCertificateAloneIsNotTheHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The hub's certificate is no secret: a stranger can show it beside a leaf of their own.
-		real, stranger := newAuthority(t), newAuthority(t)
+		pinned, stranger := newAuthority(t), newAuthority(t)
 		h := startHub(t, stranger)
 		h.set(func(h *hub) {
 			h.serving = stranger.serving(hubName)
-			h.serving.Certificate = append(h.serving.Certificate, real.cert.Raw)
+			h.serving.Certificate = append(h.serving.Certificate, pinned.cert.Raw)
 		})
-		a := newAgent(t, h, func(o *enroll.Options) { o.CAPin = real.pin() })
+		a := newAgent(t, h, func(o *enroll.Options) { o.CAPin = pinned.pin() })
 		if err := a.Enroll(t.Context()); !errors.Is(err, enroll.ErrWrongHub) {
 			t.Errorf("got %v, want ErrWrongHub", err)
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
 // SecretName is the name of the Secret that a [SecretStore] keeps.
@@ -65,7 +65,7 @@ func (s *SecretStore) Save(ctx context.Context, state State) error {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.namespace,
 			Name:      SecretName,
-			Labels:    map[string]string{shoalv1.LabelManagedBy: shoalv1.ManagedBy},
+			Labels:    map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
 		},
 		Data: map[string][]byte{
 			keyKey:    state.Key,

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/agentapi"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
@@ -90,7 +90,7 @@ func startRegisterHub(t *testing.T) *registerHub {
 		}
 	})
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, shoalv1.AddHubToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddHubToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +264,7 @@ func (h *registerHub) joinAndRenew(t *testing.T) {
 	if answer.GetHubUid() != h.hub.UID() || !bytes.Equal(answer.GetCaBundle(), h.hub.Authority().Bundle()) {
 		t.Error("the answer is of another hub")
 	}
-	var member shoalv1.MemberCluster
+	var member v1alpha1.MemberCluster
 	if err := h.client.Get(t.Context(), client.ObjectKey{Name: "east"}, &member); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func (h *registerHub) acceptance(t *testing.T) {
 	if _, err := h.dial().Register(t.Context(), req); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Fatalf("before it is accepted: %v, want FailedPrecondition", err)
 	}
-	member := &shoalv1.MemberCluster{}
+	member := &v1alpha1.MemberCluster{}
 	member.Name = "pole"
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"accepted":true}}`))
 	if err := h.client.Patch(t.Context(), member, patch); err != nil {

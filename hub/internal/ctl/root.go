@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -55,9 +56,27 @@ func New(o Options) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&t.kubeconfig, "kubeconfig", "", "kubeconfig file that leads to the hub's cluster")
 	flags.StringVar(&t.context, "context", "", "context in the kubeconfig file")
-	flags.StringVar(&t.hubNamespace, "hub-namespace", "shoal-system", "namespace that the hub runs in")
+	flags.StringVar(&t.hubNamespace, "hub-namespace", "", "namespace that the hub runs in; shoal-system by default, in a pod the pod's own")
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if t.hubNamespace == "" {
+			t.hubNamespace = t.defaultNamespace()
+		}
+	}
 	root.AddCommand(t.memberCommand(), t.tokenCommand(), t.fleetCommand(), t.proxyCommand(), t.caCommand())
 	return root
+}
+
+// podNamespace is where Kubernetes tells a pod its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// defaultNamespace is the pod's own where the pod's own cluster is asked, as with `kubectl exec` into the hub.
+func (t *tool) defaultNamespace() string {
+	if t.kubeconfig == "" && t.context == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		if data, err := os.ReadFile(podNamespace); err == nil {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	return "shoal-system"
 }
 
 func (t *tool) connect() (client.Client, string, error) {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
 const (
@@ -106,7 +106,7 @@ func (t APIToken) Secret(namespace string) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
 			Name:      APITokenSecretName(t.ID),
-			Labels:    map[string]string{shoalv1.LabelComponent: shoalv1.ComponentAPIToken},
+			Labels:    map[string]string{v1alpha1.LabelComponent: v1alpha1.ComponentAPIToken},
 		},
 		Data: data,
 	}
@@ -123,7 +123,7 @@ func DecodeAPIToken(secret *corev1.Secret) (APIToken, error) {
 		Fleets: strings.Split(string(secret.Data[keyFleets]), ","),
 		hash:   string(secret.Data[keyHash]),
 	}
-	if !validID(t.ID) || secret.Labels[shoalv1.LabelComponent] != shoalv1.ComponentAPIToken {
+	if !validID(t.ID) || secret.Labels[v1alpha1.LabelComponent] != v1alpha1.ComponentAPIToken {
 		return APIToken{}, fmt.Errorf("%w: %s is not an API token", ErrDamaged, secret.Name)
 	}
 	if err := checkDigest(t.hash); err != nil {

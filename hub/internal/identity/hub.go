@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
 // HubSecretName is the name of the Secret that holds the hub's identity. It is what a backup of the hub must contain.
@@ -134,7 +134,7 @@ func EnsureHub(ctx context.Context, c client.Client, namespace string, now time.
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
 			Name:      HubSecretName,
-			Labels:    map[string]string{shoalv1.LabelComponent: shoalv1.ComponentIdentity},
+			Labels:    map[string]string{v1alpha1.LabelComponent: v1alpha1.ComponentIdentity},
 		},
 		Data: data,
 	}

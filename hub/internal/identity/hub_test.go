@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 )
 
@@ -143,7 +143,7 @@ func TestEnsureHubMakesOneIdentity(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: identity.HubSecretName}, &secret); err != nil {
 		t.Fatal(err)
 	}
-	if got := secret.Labels[shoalv1.LabelComponent]; got != shoalv1.ComponentIdentity {
+	if got := secret.Labels[v1alpha1.LabelComponent]; got != v1alpha1.ComponentIdentity {
 		t.Errorf("the Secret's component is %q", got)
 	}
 }

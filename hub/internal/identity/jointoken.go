@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
 const (
@@ -120,7 +120,7 @@ func (t JoinToken) Secret(namespace string) (*corev1.Secret, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
 			Name:      JoinTokenSecretName(t.ID),
-			Labels:    map[string]string{shoalv1.LabelComponent: shoalv1.ComponentJoinToken},
+			Labels:    map[string]string{v1alpha1.LabelComponent: v1alpha1.ComponentJoinToken},
 		},
 		Data: map[string][]byte{
 			keyHash:    []byte(t.hash),
@@ -136,7 +136,7 @@ func JoinTokenSecretName(id string) string { return joinTokenSecretPrefix + id }
 // DecodeJoinToken reads a token from its Secret. What cannot be read is an error that wraps [ErrDamaged].
 func DecodeJoinToken(secret *corev1.Secret) (JoinToken, error) {
 	t := JoinToken{ID: strings.TrimPrefix(secret.Name, joinTokenSecretPrefix), hash: string(secret.Data[keyHash])}
-	if !validID(t.ID) || secret.Labels[shoalv1.LabelComponent] != shoalv1.ComponentJoinToken {
+	if !validID(t.ID) || secret.Labels[v1alpha1.LabelComponent] != v1alpha1.ComponentJoinToken {
 		return JoinToken{}, fmt.Errorf("%w: %s is not a join token", ErrDamaged, secret.Name)
 	}
 	if err := checkDigest(t.hash); err != nil {

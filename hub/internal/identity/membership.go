@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
@@ -47,7 +47,7 @@ func (m *Membership) Authorize(ctx context.Context, agent, member string, id *ag
 	if err != nil {
 		return "", err
 	}
-	var object shoalv1.MemberCluster
+	var object v1alpha1.MemberCluster
 	if err := m.cache.Get(ctx, client.ObjectKey{Name: member}, &object); err == nil &&
 		object.Status.Identity != nil && authorize(&object, agent, identity) == nil {
 		return string(object.UID), nil
@@ -74,7 +74,7 @@ func (m *Membership) Authorize(ctx context.Context, agent, member string, id *ag
 }
 
 // authorize is the decision of [Membership.Authorize]. An identity that is not bound yet stands against nothing.
-func authorize(object *shoalv1.MemberCluster, agent string, identity shoalv1.MemberIdentity) error {
+func authorize(object *v1alpha1.MemberCluster, agent string, identity v1alpha1.MemberIdentity) error {
 	// While a member that is being deleted drains, its agent must hear what to remove.
 	if !object.Spec.Accepted && object.DeletionTimestamp.IsZero() {
 		return notAccepted(object.Name)
@@ -88,7 +88,7 @@ func authorize(object *shoalv1.MemberCluster, agent string, identity shoalv1.Mem
 
 // MayRenew returns nil if the agent speaks for at least one accepted member, else an error that wraps [ErrNotYours].
 func (m *Membership) MayRenew(ctx context.Context, agent string) error {
-	speaks := func(list *shoalv1.MemberClusterList) bool {
+	speaks := func(list *v1alpha1.MemberClusterList) bool {
 		for i := range list.Items {
 			if spec := list.Items[i].Spec; spec.Accepted && spec.AgentRef != nil && spec.AgentRef.Name == agent {
 				return true
@@ -96,7 +96,7 @@ func (m *Membership) MayRenew(ctx context.Context, agent string) error {
 		}
 		return false
 	}
-	var list shoalv1.MemberClusterList
+	var list v1alpha1.MemberClusterList
 	if err := m.cache.List(ctx, &list); err == nil && speaks(&list) {
 		return nil
 	}
@@ -152,8 +152,8 @@ func (m *Membership) Claim(ctx context.Context, c Claim) (agent string, err erro
 }
 
 // checkElsewhere refuses a cluster that is a member under another name: two agents would rule one namespace.
-func (m *Membership) checkElsewhere(ctx context.Context, member string, identity shoalv1.MemberIdentity) error {
-	var list shoalv1.MemberClusterList
+func (m *Membership) checkElsewhere(ctx context.Context, member string, identity v1alpha1.MemberIdentity) error {
+	var list v1alpha1.MemberClusterList
 	if err := m.client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list MemberClusters: %w", err)
 	}
@@ -167,8 +167,8 @@ func (m *Membership) checkElsewhere(ctx context.Context, member string, identity
 	return nil
 }
 
-func (m *Membership) claim(ctx context.Context, c Claim, identity shoalv1.MemberIdentity) (string, error) {
-	var object shoalv1.MemberCluster
+func (m *Membership) claim(ctx context.Context, c Claim, identity v1alpha1.MemberIdentity) (string, error) {
+	var object v1alpha1.MemberCluster
 	err := m.client.Get(ctx, client.ObjectKey{Name: c.Member}, &object)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -200,15 +200,15 @@ func (m *Membership) claim(ctx context.Context, c Claim, identity shoalv1.Member
 	return spec.AgentRef.Name, nil
 }
 
-func newMember(c Claim) shoalv1.MemberCluster {
-	object := shoalv1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: c.Member, Labels: c.Grant.Labels}}
+func newMember(c Claim) v1alpha1.MemberCluster {
+	object := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: c.Member, Labels: c.Grant.Labels}}
 	object.Spec.Accepted = c.Grant.Accept
 	setPlace(&object.Spec, c)
 	return object
 }
 
 // setPlace fills what nobody has decided yet: the token's word goes before the agent's.
-func setPlace(spec *shoalv1.MemberClusterSpec, c Claim) {
+func setPlace(spec *v1alpha1.MemberClusterSpec, c Claim) {
 	for _, region := range []string{c.Grant.Region, c.Region} {
 		if spec.Region == "" {
 			spec.Region = region
@@ -222,7 +222,7 @@ func setPlace(spec *shoalv1.MemberClusterSpec, c Claim) {
 }
 
 // decideClaim is the decision of [Membership.Claim]: the spec that the member is to have.
-func decideClaim(object *shoalv1.MemberCluster, c Claim, identity shoalv1.MemberIdentity) (shoalv1.MemberClusterSpec, error) {
+func decideClaim(object *v1alpha1.MemberCluster, c Claim, identity v1alpha1.MemberIdentity) (v1alpha1.MemberClusterSpec, error) {
 	spec := *object.Spec.DeepCopy()
 	if !object.DeletionTimestamp.IsZero() {
 		return spec, fmt.Errorf("%w: member %q is being deleted; wait until it is gone, or choose another name", ErrUnknownMember, object.Name)
@@ -243,14 +243,14 @@ func decideClaim(object *shoalv1.MemberCluster, c Claim, identity shoalv1.Member
 		return spec, notAccepted(object.Name)
 	}
 	if spec.AgentRef == nil {
-		spec.AgentRef = &shoalv1.AgentRef{Name: newAgentName(object.Name)}
+		spec.AgentRef = &v1alpha1.AgentRef{Name: newAgentName(object.Name)}
 	}
 	setPlace(&spec, c)
 	return spec, nil
 }
 
 // checkIdentity does not say which cluster has the name: whoever holds a token could then claim to be that one.
-func checkIdentity(object *shoalv1.MemberCluster, identity shoalv1.MemberIdentity) error {
+func checkIdentity(object *v1alpha1.MemberCluster, identity v1alpha1.MemberIdentity) error {
 	bound := object.Status.Identity
 	if bound == nil || *bound == identity {
 		return nil
@@ -276,7 +276,7 @@ func newAgentName(member string) string {
 	return member + "-" + hex.EncodeToString(raw)
 }
 
-func (m *Membership) get(ctx context.Context, member string, object *shoalv1.MemberCluster) error {
+func (m *Membership) get(ctx context.Context, member string, object *v1alpha1.MemberCluster) error {
 	err := m.client.Get(ctx, client.ObjectKey{Name: member}, object)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -288,7 +288,7 @@ func (m *Membership) get(ctx context.Context, member string, object *shoalv1.Mem
 }
 
 // bind writes the identity, if nobody has changed the object meanwhile.
-func (m *Membership) bind(ctx context.Context, object *shoalv1.MemberCluster, identity shoalv1.MemberIdentity) error {
+func (m *Membership) bind(ctx context.Context, object *v1alpha1.MemberCluster, identity v1alpha1.MemberIdentity) error {
 	base := object.DeepCopy()
 	object.Status.Identity = &identity
 	if err := m.client.Status().Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -297,8 +297,8 @@ func (m *Membership) bind(ctx context.Context, object *shoalv1.MemberCluster, id
 	return nil
 }
 
-func identityOf(id *agentv1.MemberIdentity) (shoalv1.MemberIdentity, error) {
-	identity := shoalv1.MemberIdentity{ClusterUID: id.GetClusterUid(), Namespace: id.GetNamespace()}
+func identityOf(id *agentv1.MemberIdentity) (v1alpha1.MemberIdentity, error) {
+	identity := v1alpha1.MemberIdentity{ClusterUID: id.GetClusterUid(), Namespace: id.GetNamespace()}
 	switch {
 	case identity.ClusterUID == "" || len(identity.ClusterUID) > 128:
 		return identity, fmt.Errorf("%w: the member's cluster UID has %d characters; send the UID of its kube-system namespace", ErrInvalid, len(identity.ClusterUID))

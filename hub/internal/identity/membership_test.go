@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shoalv1 "github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
@@ -44,16 +44,16 @@ func (w *world) claim(member, cluster string, grant identity.JoinGrant) (string,
 	return w.membership.Claim(w.t.Context(), identity.Claim{Member: w.name(member), Identity: w.cluster(cluster), Region: "said-by-agent", Country: "SE", Grant: grant})
 }
 
-func (w *world) member(member string) *shoalv1.MemberCluster {
+func (w *world) member(member string) *v1alpha1.MemberCluster {
 	w.t.Helper()
-	var object shoalv1.MemberCluster
+	var object v1alpha1.MemberCluster
 	if err := w.client.Get(w.t.Context(), client.ObjectKey{Name: w.name(member)}, &object); err != nil {
 		w.t.Fatal(err)
 	}
 	return &object
 }
 
-func (w *world) edit(member string, change func(*shoalv1.MemberCluster)) {
+func (w *world) edit(member string, change func(*v1alpha1.MemberCluster)) {
 	w.t.Helper()
 	object := w.member(member)
 	change(object)
@@ -71,9 +71,9 @@ func TestClaimCreatesAnAcceptedMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := w.member("east")
-	wantSpec := shoalv1.MemberClusterSpec{
-		Accepted: true, AgentRef: &shoalv1.AgentRef{Name: agent}, Region: "us-east1", Country: "SE",
-		DeletionPolicy: shoalv1.DeletionDrain,
+	wantSpec := v1alpha1.MemberClusterSpec{
+		Accepted: true, AgentRef: &v1alpha1.AgentRef{Name: agent}, Region: "us-east1", Country: "SE",
+		DeletionPolicy: v1alpha1.DeletionDrain,
 	}
 	if diff := cmp.Diff(wantSpec, object.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
@@ -81,7 +81,7 @@ func TestClaimCreatesAnAcceptedMember(t *testing.T) {
 	if object.Labels["shoal.dev/egress"] != "true" {
 		t.Errorf("labels = %v", object.Labels)
 	}
-	wantIdentity := &shoalv1.MemberIdentity{ClusterUID: w.prefix + "-one", Namespace: "shoal-agent"}
+	wantIdentity := &v1alpha1.MemberIdentity{ClusterUID: w.prefix + "-one", Namespace: "shoal-agent"}
 	if diff := cmp.Diff(wantIdentity, object.Status.Identity); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
@@ -99,7 +99,7 @@ func TestClaimCreatesAnAcceptedMember(t *testing.T) {
 	if _, err := w.claim("east2", "one", accept); !errors.Is(err, identity.ErrIdentityConflict) {
 		t.Errorf("the same cluster registers under another name: %v, want ErrIdentityConflict", err)
 	}
-	err = w.client.Get(t.Context(), client.ObjectKey{Name: w.name("east2")}, &shoalv1.MemberCluster{})
+	err = w.client.Get(t.Context(), client.ObjectKey{Name: w.name("east2")}, &v1alpha1.MemberCluster{})
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("a refused claim has created a member: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestClaimWaitsForAcceptance(t *testing.T) {
 	if object := w.member("east"); object.Spec.Accepted || object.Spec.AgentRef != nil || object.Status.Identity != nil {
 		t.Errorf("a member that waits was claimed: %+v %+v", object.Spec, object.Status)
 	}
-	w.edit("east", func(m *shoalv1.MemberCluster) { m.Spec.Accepted = true; m.Spec.Region = "chosen-by-hub" })
+	w.edit("east", func(m *v1alpha1.MemberCluster) { m.Spec.Accepted = true; m.Spec.Region = "chosen-by-hub" })
 	if _, err := w.claim("east", "one", identity.JoinGrant{Region: "chosen-by-token"}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestClaimWaitsForAcceptance(t *testing.T) {
 		t.Errorf("region %q, country %q; the hub's word goes first, then the token's, then the agent's", got.Region, got.Country)
 	}
 
-	w.edit("east", func(m *shoalv1.MemberCluster) { m.Spec.Accepted = false })
+	w.edit("east", func(m *v1alpha1.MemberCluster) { m.Spec.Accepted = false })
 	if _, err := w.claim("east", "one", accept); !errors.Is(err, identity.ErrNotAccepted) {
 		t.Errorf("a token has accepted a member that a person had turned away: %v", err)
 	}
@@ -135,11 +135,11 @@ func TestClaimWaitsForAcceptance(t *testing.T) {
 
 func TestClaimRefuses(t *testing.T) {
 	w := newWorld(t)
-	byHand := &shoalv1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("byhand")}}
+	byHand := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("byhand")}}
 	byHand.Spec.Accepted = true
-	byHand.Spec.AgentRef = &shoalv1.AgentRef{Name: "somebody"}
-	leaving := &shoalv1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("leaving"), Finalizers: []string{"shoal.dev/test"}}}
-	for _, object := range []*shoalv1.MemberCluster{byHand, leaving} {
+	byHand.Spec.AgentRef = &v1alpha1.AgentRef{Name: "somebody"}
+	leaving := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("leaving"), Finalizers: []string{"shoal.dev/test"}}}
+	for _, object := range []*v1alpha1.MemberCluster{byHand, leaving} {
 		if err := w.client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestAuthorize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.edit("west", func(m *shoalv1.MemberCluster) { m.Spec.Accepted = false })
+	w.edit("west", func(m *v1alpha1.MemberCluster) { m.Spec.Accepted = false })
 	uid, err := w.membership.Authorize(t.Context(), agent, w.name("east"), w.cluster("one"))
 	if err != nil || uid != string(w.member("east").UID) {
 		t.Errorf("Authorize = %q, %v; want the member's UID", uid, err)
@@ -243,9 +243,9 @@ func TestAuthorize(t *testing.T) {
 
 func TestAuthorizeBindsTheIdentityOfAMemberGivenByHand(t *testing.T) {
 	w := newWorld(t)
-	object := &shoalv1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("region")}}
+	object := &v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name("region")}}
 	object.Spec.Accepted = true
-	object.Spec.AgentRef = &shoalv1.AgentRef{Name: "big-agent"}
+	object.Spec.AgentRef = &v1alpha1.AgentRef{Name: "big-agent"}
 	if err := w.client.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestAuthorizeBindsTheIdentityOfAMemberGivenByHand(t *testing.T) {
 type staleCache struct{ client.Reader }
 
 func (staleCache) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	*object.(*shoalv1.MemberCluster) = shoalv1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
+	*object.(*v1alpha1.MemberCluster) = v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
 	return nil
 }
 

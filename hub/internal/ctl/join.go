@@ -149,8 +149,12 @@ func (j join) command(i invitation) string {
 	}
 	words = append(words, "-n", j.namespace, "--create-namespace")
 	for _, set := range [][2]string{
-		{"hub.url", i.HubURL}, {"hub.caPin", i.CAPin}, {"join.token", i.Token}, {"member.name", i.Member},
-		{"member.region", j.grant.Region}, {"member.country", j.grant.Country},
+		{"hub.url", i.HubURL},
+		{"hub.caPin", i.CAPin},
+		{"join.token", i.Token},
+		{"member.name", i.Member},
+		{"member.region", j.grant.Region},
+		{"member.country", j.grant.Country},
 	} {
 		if set[1] != "" {
 			words = append(words, setFlag(set[1]), set[0]+"="+strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(set[1]))

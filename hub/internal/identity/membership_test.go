@@ -29,8 +29,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c, namespace := needAPI(t)
-	return &world{t: t, client: c, prefix: namespace,
-		membership: identity.NewMembership(identity.MembershipOptions{Client: c, Cache: c})}
+	return &world{
+		t: t, client: c, prefix: namespace,
+		membership: identity.NewMembership(identity.MembershipOptions{Client: c, Cache: c}),
+	}
 }
 
 func (w *world) name(member string) string { return w.prefix + "-" + member }

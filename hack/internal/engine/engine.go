@@ -1,4 +1,3 @@
-// Package engine finds the container engine that the clusters run on, and runs a private one where there is none.
 package engine
 
 import (

@@ -83,7 +83,7 @@ func (p *private) restoreHost(ctx context.Context) error {
 		}
 	}
 	// Directories that dockerd and the containerd it starts use whatever they are told.
-	for _, path := range []string{"/etc/docker/key.json", "/etc/docker", "/run/containerd", "/run/docker", "/opt/containerd"} {
+	for _, path := range []string{"/etc/docker/key.json", "/etc/docker", "/run/xtables.lock", "/run/containerd", "/run/docker", "/opt/containerd"} {
 		if slices.Contains(before.Files, path) || !cache.Exists(path) {
 			continue
 		}

@@ -240,16 +240,23 @@ func (c Config) run(ctx context.Context) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := enroller.Enroll(ctx); err != nil {
-			// The proxies that are there are led on without the hub; only a person can mend the enrolment.
-			c.Logger.Error("the agent is not enrolled; its proxies go on without the hub", "err", err)
-			<-ctx.Done()
-			return nil
-		}
-		return enroller.Run(ctx)
+		c.stayEnrolled(ctx, enroller)
+		return nil
 	})
 	group.Go(func() error { return mgr.Start(ctx) })
 	return group.Wait()
+}
+
+// stayEnrolled keeps the agent's certificate good until ctx ends. Where only a person can mend that, the proxies that are
+// there are led on without the hub.
+func (c Config) stayEnrolled(ctx context.Context, enroller *enroll.Enroller) {
+	err := enroller.Enroll(ctx)
+	if err == nil {
+		err = enroller.Run(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.Logger.Error("the agent is not enrolled; its proxies go on without the hub", "err", err)
+	}
 }
 
 // ignoreEnd makes nothing of an error that only says that the agent was told to stop.

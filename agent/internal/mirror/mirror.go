@@ -31,8 +31,9 @@ import (
 const (
 	// KeysConfigMap is the ConfigMap that every proxy mounts.
 	KeysConfigMap = "shoal-keys"
-	// HubKeys and AgentKeys are its keys: what checks credentials of leases, and of this agent's probes.
-	HubKeys   = "hub.json"
+	// HubKeys is the key in it of what checks credentials of leases.
+	HubKeys = "hub.json"
+	// AgentKeys is the key in it of what checks credentials of this agent's probes.
 	AgentKeys = "agent.json"
 
 	annotationHash = v1alpha1.AnnotationSpecHash

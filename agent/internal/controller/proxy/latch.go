@@ -29,15 +29,15 @@ type latched struct {
 
 func newLatch() *latch { return &latch{latched: map[types.UID]latched{}} }
 
-// held gives the error that stands against an instance, and for how long it still does.
-func (l *latch) held(now time.Time, uid types.UID, name string) (error, time.Duration) { //nolint:revive // the error is the value here
+// held gives how long an error still stands against an instance, and the error.
+func (l *latch) held(now time.Time, uid types.UID, name string) (left time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	have, ok := l.latched[uid]
 	if !ok || have.name != name {
-		return nil, 0
+		return 0, nil
 	}
-	return have.err, have.until.Sub(now)
+	return have.until.Sub(now), have.err
 }
 
 // hold takes note of a permanent error, and gives how long it stands.

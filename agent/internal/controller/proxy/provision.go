@@ -96,7 +96,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, want provider.Request
 		s.reason, s.problem = v1alpha1.ReasonNotProvisioned, "the instance is gone, and a draining proxy gets no other"
 		return 0, nil
 	}
-	if held, left := r.latch.held(now, s.proxy.UID, want.Name); left > 0 {
+	if left, held := r.latch.held(now, s.proxy.UID, want.Name); left > 0 {
 		return left, fail(s, held)
 	}
 	err := s.entry.Provider.Create(ctx, want)

@@ -65,12 +65,10 @@ func (s *scope) held() bool {
 
 // summary is the class of the verdict, and not of the last probe: the status is written on transitions only.
 func summary(s *scope) string {
-	switch {
-	case s.verdict.State == probe.StateReady:
+	if s.verdict.State == probe.StateReady {
 		return string(probe.ClassOK)
-	default:
-		return string(s.verdict.Class)
 	}
+	return string(s.verdict.Class)
 }
 
 // conditions are the proxy's conditions, one for each phase of its life.

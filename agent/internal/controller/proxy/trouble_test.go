@@ -309,7 +309,7 @@ func TestHostPortConflictHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.restart()
-	a, b = w.settle("a"), w.settle("b")
+	b = w.settle("b")
 	a = w.settle("a")
 	if a.Status.HostPort == b.Status.HostPort {
 		t.Fatalf("both have port %d", a.Status.HostPort)

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -185,7 +184,7 @@ func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
 				APIVersion:         v1alpha1.GroupVersion.String(),
 				Kind:               "ProxySet",
 				Name:               set.Name,
-				UID:                types.UID(set.UID),
+				UID:                set.UID,
 				Controller:         ptr.To(true),
 				BlockOwnerDeletion: ptr.To(true),
 			}},

@@ -50,7 +50,9 @@ func TestDecide(t *testing.T) {
 		"Gap":     {"the lowest free ordinal comes first", set(3), []*v1alpha1.Proxy{proxy(0), proxy(2)}, done{Create: []string{"s-1"}}},
 		"Surplus": {"the agent never picks a victim", set(1), []*v1alpha1.Proxy{proxy(0), proxy(1), proxy(2)}, done{Surplus: 2}},
 		"Listed": {
-			"replicas do not count the listed, whose name stays taken", set(1, drain("s-0", soon)), []*v1alpha1.Proxy{proxy(0)},
+			"replicas do not count the listed, whose name stays taken",
+			set(1, drain("s-0", soon)),
+			[]*v1alpha1.Proxy{proxy(0)},
 			done{Create: []string{"s-1"}, Drain: []string{"s-0"}, Next: soon},
 		},
 		"ListedAndGone": {

@@ -321,7 +321,8 @@ func TestStates(t *testing.T) {
 			said{provider.StatePending, "Unschedulable: 0/1 nodes: didn't have free ports"},
 		},
 		"NoImage": {
-			"the kubelet's word", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ErrImagePull")},
+			"the kubelet's word",
+			corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ErrImagePull")},
 			said{provider.StatePending, "ErrImagePull: why"},
 		},
 		"CrashLoop": {

@@ -62,11 +62,13 @@ func TestDecide(t *testing.T) {
 			"it goes at its deadline", set(0, drain("s-0", past)), []*v1alpha1.Proxy{proxy(0, draining(past))}, done{Remove: []string{"s-0"}},
 		},
 		"DueAndUnmarked": {
-			"it is marked all the same, so that its pod is not waited for", set(0, drain("s-0", past)), []*v1alpha1.Proxy{proxy(0)},
+			"it is marked all the same, so that its pod is not waited for", set(0, drain("s-0", past)),
+			[]*v1alpha1.Proxy{proxy(0)},
 			done{Drain: []string{"s-0"}, Remove: []string{"s-0"}},
 		},
 		"Moved": {
-			"a lease that ends early moves the deadline", set(0, drain("s-0", past)), []*v1alpha1.Proxy{proxy(0, draining(soon))},
+			"a lease that ends early moves the deadline", set(0, drain("s-0", past)),
+			[]*v1alpha1.Proxy{proxy(0, draining(soon))},
 			done{Drain: []string{"s-0"}, Remove: []string{"s-0"}},
 		},
 		"NoLongerListed": {

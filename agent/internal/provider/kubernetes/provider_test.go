@@ -331,7 +331,8 @@ func TestStates(t *testing.T) {
 			said{provider.StatePending, "CrashLoopBackOff: why"},
 		},
 		"Evicted": {
-			"a bare pod never comes back", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "disk pressure"},
+			"a bare pod never comes back",
+			corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "disk pressure"},
 			said{provider.StateFailed, "Evicted: disk pressure"},
 		},
 		"Ended":   {"Squid does not end by itself", corev1.PodStatus{Phase: corev1.PodSucceeded}, said{provider.StateFailed, "the pod has ended"}},

@@ -92,6 +92,10 @@ func (c Config) run(ctx context.Context) error {
 	}
 
 	// Home: a client without a cache, and what makes this cluster the one it is.
+	// A burst of proxies is many calls; the API server's own fairness bounds them, and the client's limit would only delay
+	// what the hub waits for.
+	c.RestConfig = rest.CopyConfig(c.RestConfig)
+	c.RestConfig.QPS = -1
 	direct := rest.CopyConfig(c.RestConfig)
 	direct.Timeout = callTimeout
 	home, err := client.New(direct, client.Options{Scheme: kinds})

@@ -60,6 +60,8 @@ func run(m *testing.M, s *Server) (code int, err error) {
 	if s.Config, err = environment.Start(); err != nil {
 		return 1, fmt.Errorf("start the API server: %w", err)
 	}
+	// Tests wait for the server, not for a limit of the client's own.
+	s.Config.QPS = -1
 	defer func() { err = errors.Join(err, environment.Stop()) }()
 	if s.Client, err = client.NewWithWatch(s.Config, client.Options{Scheme: s.Scheme}); err != nil {
 		return 1, err

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -193,7 +194,8 @@ func (s *story) fleet(ctx context.Context, name string) (*v1alpha1.ProxyFleet, e
 	return &fleet, err
 }
 
-// settled says what still keeps the fleet from being all that its spec asks for, with nothing else left.
+// settled says what still keeps the fleet from being all that its spec asks for, with nothing else left: in its own words,
+// and on its members, because the words of a hub that is down stand as they were.
 func (s *story) settled(name string, replicas int32) func(context.Context) error {
 	return func(ctx context.Context) error {
 		fleet, err := s.fleet(ctx, name)
@@ -221,8 +223,30 @@ func (s *story) settled(name string, replicas int32) func(context.Context) error
 				return fmt.Errorf("%s, but %s", counts, said(st.Conditions))
 			}
 		}
-		return nil
+		return s.ready(ctx, string(fleet.UID), replicas)
 	}
+}
+
+// ready says where the members do not have as many proxies of the fleet as wanted, every one of them ready.
+func (s *story) ready(ctx context.Context, fleetUID string, replicas int32) error {
+	all, err := s.of(ctx, fleetUID)
+	if err != nil {
+		return err
+	}
+	n := int32(0)
+	for member, proxies := range all {
+		for i := range proxies {
+			p := &proxies[i]
+			if p.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
+				return fmt.Errorf("%s on %s is %s: %s", p.Name, member, p.Status.Phase, said(p.Status.Conditions))
+			}
+			n++
+		}
+	}
+	if n != replicas {
+		return fmt.Errorf("the members have %d proxies of the fleet, not %d", n, replicas)
+	}
+	return nil
 }
 
 func find(conditions []metav1.Condition, kind string) metav1.Condition {

@@ -14,7 +14,9 @@ import (
 
 const fleetUID = types.UID("fleet")
 
-func at(seconds int) time.Time { return time.Unix(1764561600, 0).Add(time.Duration(seconds) * time.Second) }
+func at(seconds int) time.Time {
+	return time.Unix(1764561600, 0).Add(time.Duration(seconds) * time.Second)
+}
 
 func placementAt(seconds int, drain ...string) Event[*v1alpha1.ProxyPlacement] {
 	p := &v1alpha1.ProxyPlacement{ObjectMeta: metav1.ObjectMeta{UID: "placement"}}

@@ -10,8 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// pollInterval is how often a condition is asked again.
-const pollInterval = 200 * time.Millisecond
+const (
+	// pollInterval is how often a condition is asked again.
+	pollInterval = 200 * time.Millisecond
+	// lastAnswer is how long the last answer may take beyond the time in which there should have been a good one: cut
+	// short, it would say nothing.
+	lastAnswer = 10 * time.Second
+)
 
 // Eventually asks until the condition has nothing to say against it, and fails the test with what it last said once the
 // time is over. What is wanted goes into the failure: "the fleet is ready".
@@ -28,33 +33,25 @@ func Eventually(t *testing.T, timeout time.Duration, wanted string, condition fu
 
 // Until asks until the condition returns nil, and returns its last error once the time is over.
 func Until(ctx context.Context, timeout time.Duration, condition func(ctx context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		err := condition(ctx)
-		if err != nil && ctx.Err() != nil && last != nil {
-			return false, nil // cut short by the deadline: what was seen before says more
-		}
-		last = err
-		return err == nil, nil
+	asking, cancel := context.WithTimeout(ctx, timeout+lastAnswer)
+	defer cancel()
+	last := errors.New("it was not asked in time")
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) {
+		last = condition(asking)
+		return last == nil, nil
 	})
-	switch {
-	case err == nil:
-		return nil
-	case last != nil:
+	if wait.Interrupted(err) {
 		return last
-	case wait.Interrupted(err):
-		return errors.New("no answer at all in this time")
 	}
 	return err
 }
 
 // Stays asks for the whole time and returns the first objection, or nil if there is none.
 func Stays(ctx context.Context, d time.Duration, condition func(ctx context.Context) error) error {
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, d, true, func(ctx context.Context) (bool, error) {
-		if err := condition(ctx); err != nil && ctx.Err() == nil {
-			return false, err
-		}
-		return false, nil
+	asking, cancel := context.WithTimeout(ctx, d+lastAnswer)
+	defer cancel()
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, d, true, func(context.Context) (bool, error) {
+		return false, condition(asking)
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return nil

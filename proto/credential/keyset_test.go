@@ -28,7 +28,8 @@ func TestParse(t *testing.T) {
 			keys: []credential.Key{hub},
 			deny: []credential.Denial{
 				{Principal: "p", Proxy: "x", IssuedBefore: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)},
-				{Principal: "q"}, {Proxy: "y"},
+				{Principal: "q"},
+				{Proxy: "y"},
 			},
 		},
 		"NoKeys":              {reason: "an explicitly empty set is one", data: `{"keys":[]}`, keys: []credential.Key{}},

@@ -250,7 +250,8 @@ func (n *network) dial(t *testing.T, agent, address string) agentv1connect.Agent
 	transport := &http.Transport{TLSClientConfig: config, Protocols: protocols}
 	t.Cleanup(transport.CloseIdleConnections)
 	return agentv1connect.NewAgentServiceClient(connect.NewClient(
-		connecthttp.NewTransport(&http.Client{Transport: transport}, "https://"+address)))
+		// Without compression, what is sent is as much as it looks.
+		connecthttp.NewTransport(&http.Client{Transport: transport}, "https://"+address, connecthttp.WithCompressors())))
 }
 
 func (n *network) certificate(t *testing.T, agent string) tls.Certificate {

@@ -31,7 +31,10 @@ func ConfigureServer(server *http.Server) {
 	}
 }
 
-// control can end the reads and writes of a call from outside.
+// control can end the writes of a call from outside. Its reads end when the
+// handler returns. (A read deadline would end them earlier, but has net/http
+// reset the stream when more arrives, so that the peer does not learn why the
+// session has ended.)
 type control struct{ *http.ResponseController }
 
 type controlKey struct{}
@@ -52,9 +55,6 @@ func controlOf(ctx context.Context) (control, bool) {
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
-
-// stopReceive makes reads of the request return, and leaves the response alone.
-func (c control) stopReceive() { _ = c.SetReadDeadline(past) }
 
 // abort makes writes of the response return by resetting the stream: the peer
 // will not learn why.

@@ -83,7 +83,7 @@ func (c *conversation) run(stream agentv1connect.AgentServiceSessionServerStream
 		},
 	}
 	if control, ok := controlOf(c.ctx); ok {
-		s.StopReceive, s.Abort = control.stopReceive, control.abort
+		s.Abort = control.abort
 	}
 	err := pump.Run(c.ctx, pump.Options{
 		Stream: s, Session: c.session, Handle: c.handle, Calls: c.calls,

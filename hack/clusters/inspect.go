@@ -22,7 +22,7 @@ func env(k *cluster.Keeper, args []string) error {
 	}, false); err != nil {
 		return err
 	}
-	group, err := existing(k, prefix)
+	group, err := cluster.Existing(k.Cache, prefix)
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func load(ctx context.Context, k *cluster.Keeper, args []string) error {
 	if len(archives) == 0 {
 		return fmt.Errorf("load: name at least one archive\n%w", errUsage)
 	}
-	group, err := existing(k, prefix)
+	group, err := cluster.Existing(k.Cache, prefix)
 	if err != nil {
 		return err
 	}
@@ -213,12 +213,4 @@ func load(ctx context.Context, k *cluster.Keeper, args []string) error {
 	}
 	defer unlock()
 	return k.Load(ctx, group, choose, archives...)
-}
-
-func existing(k *cluster.Keeper, prefix string) (*cluster.Group, error) {
-	group, err := cluster.Load(k.Cache, prefix)
-	if err == nil && group == nil {
-		err = fmt.Errorf("there are no clusters of prefix %q; make them with: hack/clusters.sh up --prefix %s", prefix, prefix)
-	}
-	return group, err
 }

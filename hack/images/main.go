@@ -99,16 +99,8 @@ func printImages(built []productimage.Built) {
 	}
 }
 
-func existing(k *cluster.Keeper, prefix string) (*cluster.Group, error) {
-	group, err := cluster.Load(k.Cache, prefix)
-	if err == nil && group == nil {
-		err = fmt.Errorf("there are no clusters of prefix %q; make them with: hack/clusters.sh up --prefix %s", prefix, prefix)
-	}
-	return group, err
-}
-
 func load(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, prefix string, names []string) error {
-	group, err := existing(k, prefix)
+	group, err := cluster.Existing(k.Cache, prefix)
 	if err != nil {
 		return err
 	}
@@ -141,7 +133,7 @@ func load(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, prefi
 }
 
 func target(ctx context.Context, k *cluster.Keeper, b *productimage.Builder, prefix string) error {
-	group, err := existing(k, prefix)
+	group, err := cluster.Existing(k.Cache, prefix)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (k *Keeper) RunBeside(ctx context.Context, group *Group, name, image, archi
 			"--sysctl", "net.ipv4.ip_unprivileged_port_start=0", image); err != nil {
 			return netip.Addr{}, err
 		}
+		if err := removeOldImages(ctx, e, image); err != nil {
+			return netip.Addr{}, err
+		}
 	}
 	text, err := e.Call(ctx, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}", container)
 	if err != nil {

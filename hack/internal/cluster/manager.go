@@ -115,7 +115,13 @@ func (k *Keeper) Up(ctx context.Context, request Request) (*Group, error) {
 	if err := k.settle(ctx, e, group, request, image); err != nil {
 		return nil, err
 	}
-	return group, k.reconcile(ctx, e, group)
+	if err := k.reconcile(ctx, e, group); err != nil {
+		return nil, err
+	}
+	if !ownImage(image) {
+		return group, nil
+	}
+	return group, removeOldImages(ctx, e, image)
 }
 
 func (k *Keeper) before() string { return k.Cache.Path("clusters", "before.json") }
@@ -288,13 +294,14 @@ func (k *Keeper) bin(ctx context.Context, e *engine.Engine, group *Group) (strin
 	if err != nil {
 		return "", err
 	}
+	dir := filepath.Join(groupDir(k.Cache, group.Prefix), "bin")
+	// With a pulled node image any kubectl will do, and saves building Kubernetes; not the link that is made here, though.
 	kubectl, err := exec.LookPath("kubectl")
-	if err != nil || ownImage(group.NodeImage) {
+	if err != nil || filepath.Dir(kubectl) == dir || ownImage(group.NodeImage) {
 		if kubectl, err = k.Tools.Build(ctx, "kubernetes"); err != nil {
 			return "", err
 		}
 	}
-	dir := filepath.Join(groupDir(k.Cache, group.Prefix), "bin")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}

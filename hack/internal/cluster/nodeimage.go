@@ -61,7 +61,7 @@ func (k *Keeper) nodeImage(ctx context.Context, e *engine.Engine) (string, error
 	if err != nil {
 		return "", err
 	}
-	return in.Tag, k.removeOldImages(ctx, e, in.Tag)
+	return in.Tag, nil
 }
 
 // load streams the image into the engine; only its layers touch the disk.
@@ -87,15 +87,22 @@ func (k *Keeper) load(ctx context.Context, e *engine.Engine, in *nodeimage.Input
 	return errors.Join(<-written, err)
 }
 
-// removeOldImages removes node images of ours that no container uses and that are not the current one.
-func (k *Keeper) removeOldImages(ctx context.Context, e *engine.Engine, current string) error {
-	text, err := e.Call(ctx, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "shoal.dev/kind-node")
+// removeOldImages removes a repository's images that are not the current one, where no container uses them.
+func removeOldImages(ctx context.Context, e *engine.Engine, current string) error {
+	repository := current[:strings.LastIndexByte(current, ':')]
+	ids, err := e.Call(ctx, "image", "ls", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}", repository)
 	if err != nil {
 		return err
 	}
-	for _, name := range strings.Fields(text) {
-		if name != current {
-			_, _ = e.Call(ctx, "image", "rm", name) // refused while a cluster of another tree runs it, and rightly so
+	var keep string
+	for line := range strings.Lines(ids) {
+		if name, id, _ := strings.Cut(strings.TrimSpace(line), " "); name == current {
+			keep = id
+		}
+	}
+	for line := range strings.Lines(ids) {
+		if name, id, _ := strings.Cut(strings.TrimSpace(line), " "); id != keep {
+			_, _ = e.Call(ctx, "image", "rm", name) // refused while a container runs it, and rightly so
 		}
 	}
 	return nil

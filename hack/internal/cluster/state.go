@@ -106,6 +106,23 @@ func Load(dir cache.Dir, prefix string) (*Group, error) {
 	return group, nil
 }
 
+// Existing returns a group whose clusters were all completed; anything else is an error that says what to do.
+func Existing(dir cache.Dir, prefix string) (*Group, error) {
+	group, err := Load(dir, prefix)
+	if err != nil {
+		return nil, err
+	}
+	if group == nil {
+		return nil, fmt.Errorf("there are no clusters of prefix %q; make them with: hack/clusters.sh up --prefix %s", prefix, prefix)
+	}
+	for _, c := range group.Clusters {
+		if !c.Complete {
+			return nil, fmt.Errorf("%s was not completed; finish it with: hack/clusters.sh up --prefix %s", c.Name, prefix)
+		}
+	}
+	return group, nil
+}
+
 // Groups returns all groups there are.
 func Groups(dir cache.Dir) ([]*Group, error) {
 	paths, err := filepath.Glob(stateFile(dir, "*"))

@@ -29,13 +29,12 @@ type Engine struct {
 	run command.Runner
 }
 
-// Run returns a runner for programs that talk to the engine: its docker comes first in PATH and DOCKER_HOST is set.
+// Run returns a runner for programs that talk to the engine: DOCKER_HOST is set.
 func (e *Engine) Run() command.Runner {
-	env := []string{"PATH=" + filepath.Dir(e.Docker) + ":" + os.Getenv("PATH")}
-	if e.Host != "" {
-		env = append(env, "DOCKER_HOST="+e.Host)
+	if e.Host == "" {
+		return e.run
 	}
-	return e.run.With(env...)
+	return e.run.With("DOCKER_HOST=" + e.Host)
 }
 
 // Call runs the Docker client and returns what it printed.
@@ -131,7 +130,11 @@ func clients() []string {
 	var found []string
 	seen := make(map[string]bool)
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/bin") {
-		path := filepath.Join(dir, "docker")
+		// The file itself: a group's own directory of links may be in PATH, and its link is made from what is found here.
+		path, err := filepath.EvalSymlinks(filepath.Join(dir, "docker"))
+		if err != nil {
+			continue
+		}
 		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 || seen[path] {
 			continue
 		}

@@ -104,3 +104,23 @@ func TestPathsFitASocket(t *testing.T) {
 		})
 	}
 }
+
+// After `eval "$(hack/clusters.sh env)"` the first docker in PATH is a link of ours, which is made from what is found.
+func TestClientsAreNoLinks(t *testing.T) {
+	real, links, loop := t.TempDir(), t.TempDir(), t.TempDir()
+	client := filepath.Join(real, "docker")
+	if err := os.WriteFile(client, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(client, filepath.Join(links, "docker")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(loop, "docker"), filepath.Join(loop, "docker")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", loop+":"+links+":"+real)
+	found := clients()
+	if len(found) == 0 || found[0] != client || slices.Contains(found[1:], client) {
+		t.Errorf("got %q, want %q once and first", found, client)
+	}
+}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -237,7 +238,7 @@ func tellDeleteBegins(t *testing.T, s *story) {
 func tellDeleted(t *testing.T, s *story) {
 	harness.Eventually(t, 2*time.Minute, "nothing of the deleted fleet is left", func(ctx context.Context) error {
 		if _, err := s.fleet(ctx, "news"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the fleet is still there (%v)", err)
+			return errors.Join(errors.New("the fleet is still there"), err)
 		}
 		var placements v1alpha1.ProxyPlacementList
 		if err := s.Hub.Client.List(ctx, &placements, client.InNamespace(namespace)); err != nil {

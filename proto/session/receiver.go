@@ -192,7 +192,7 @@ func (r *receiver) applied(now time.Time, uid string, sequence uint64, problem s
 	}
 	e.busy = false
 	// A Delete that prunes has the sequence of the item it prunes.
-	if next, ok := e.next.(Delete); sequence >= r.barrier[uid] && !(ok && next.Pruned) {
+	if next, ok := e.next.(Delete); sequence >= r.barrier[uid] && (!ok || !next.Pruned) {
 		delete(r.barrier, uid)
 	}
 	switch {
@@ -380,7 +380,7 @@ func (r *receiver) takeEvents(to []Event) []Event {
 	return to
 }
 
-// takeFrames appends frames to to until it holds room of them.
+// takeFrames fills its first argument with frames until that holds room of them.
 func (r *receiver) takeFrames(now time.Time, to []*agentv1.Frame, room int) []*agentv1.Frame {
 	r.askIfDue(now)
 	if r.asking && len(to) < room {

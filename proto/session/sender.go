@@ -249,7 +249,7 @@ func (s *sender) takeEvents(to []Event) []Event {
 	return to
 }
 
-// takeFrames appends frames to to until it holds room of them.
+// takeFrames fills its first argument with frames until that holds room of them.
 func (s *sender) takeFrames(now time.Time, to []*agentv1.Frame, room int) []*agentv1.Frame {
 	s.begin(now)
 	if s.snapshot == 0 {

@@ -161,10 +161,10 @@ func (p *peer) markComplete() {
 
 // other returns the other end.
 func (p *peer) other() *peer {
-	if p == p.world.hub {
-		return p.world.agent
+	if p == p.hub {
+		return p.agent
 	}
-	return p.world.hub
+	return p.hub
 }
 
 // ready takes what the session wants done, and does it.

@@ -37,7 +37,28 @@ type Proxy struct {
 	// Credential returns user name and password for a probe at now; an error makes the probe an AgentFault. Nil probes
 	// without credentials. It is called from several goroutines.
 	Credential func(now time.Time) (user, pass string, err error)
+	// HealthCheck is how this proxy is probed and judged.
+	HealthCheck HealthCheck
 }
+
+// HealthCheck says how often and how strictly one proxy is probed. A field that is not set is as for every proxy.
+type HealthCheck struct {
+	// Interval is the time between two probes while the proxy's state is settled.
+	Interval time.Duration
+	// Timeout bounds one probe from dial to the last byte, beside the prober's own bounds for its stages. One that is
+	// shorter than ConnectTimeout makes a target that does not answer look like a proxy that is stuck.
+	Timeout time.Duration
+	// FailAfter and PassAfter are as in [Thresholds].
+	FailAfter, PassAfter int
+}
+
+// thresholds are what the proxy is judged by. Its failures must stretch over an interval of its own and some more.
+func (h HealthCheck) thresholds() Thresholds {
+	return Thresholds{FailAfter: h.FailAfter, PassAfter: h.PassAfter, FailSpan: spanOf(h.Interval)}
+}
+
+// spanOf is the FailSpan that goes with an interval.
+func spanOf(interval time.Duration) time.Duration { return interval + interval/5 }
 
 // Probe is one probe in full: the result for the judge, and how it came about.
 type Probe struct {
@@ -101,6 +122,12 @@ func NewProber(o ProberOptions) (*Prober, error) {
 func (p *Prober) Probe(ctx context.Context, proxy Proxy, echo Echo) Probe {
 	probe := Probe{Started: p.options.Clock.Now()}
 	probe.UID, probe.Echo = proxy.UID, echo.ID
+	limit := proxy.HealthCheck.Timeout
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	err := p.run(ctx, proxy, echo, &probe)
 	var answered *answerError
 	if probe.Observation.Fault == FaultNone && !errors.As(err, &answered) {
@@ -109,6 +136,9 @@ func (p *Prober) Probe(ctx context.Context, proxy Proxy, echo Echo) Probe {
 	probe.Class = Classify(probe.Observation)
 	if err != nil {
 		probe.Detail = err.Error()
+		if limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			probe.Detail += fmt.Sprintf("; the whole probe may take %v", limit)
+		}
 	}
 	probe.Latency = p.since(probe.Started)
 	return probe

@@ -218,6 +218,45 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// The health check's timeout is over all stages, whichever they are; each stage's own bound is far.
+func TestProbeTimeout(t *testing.T) {
+	release := make(chan struct{})
+	slow := newEcho(t, func(http.ResponseWriter, *http.Request) { <-release })
+	t.Cleanup(func() { close(release) })
+	mute := probe.Echo{ID: "mute", Addr: netip.MustParseAddrPort(listen(t, silent)), ServerName: "example.com"}
+	fine := newEcho(t, remote)
+	cases := map[string]struct {
+		reason   string
+		endpoint string
+		echo     probe.Echo
+		limit    time.Duration
+		want     probe.Class
+	}{
+		"Proxy":     {reason: "says nothing", endpoint: listen(t, silent), echo: fine.target(), limit: 200 * time.Millisecond, want: probe.ClassProxyStuck},
+		"Handshake": {reason: "is never answered", endpoint: listen(t, tunnel), echo: mute, limit: 200 * time.Millisecond, want: probe.ClassTargetTLS},
+		"Target":    {reason: "does not answer", endpoint: listen(t, tunnel), echo: slow.target(), limit: 2 * time.Second, want: probe.ClassTargetSlow},
+		"InTime":    {reason: "is no failure", endpoint: listen(t, tunnel), echo: fine.target(), limit: time.Minute, want: probe.ClassOK},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prober := newProber(t, func(o *probe.ProberOptions) {
+				o.Roots = fine.roots()
+				o.DialTimeout, o.ConnectTimeout, o.TargetTimeout = time.Hour, time.Hour, time.Hour
+			})
+			proxy := probe.Proxy{UID: "p", Endpoint: tc.endpoint, Credential: credential, HealthCheck: probe.HealthCheck{Timeout: tc.limit}}
+			got := prober.Probe(t.Context(), proxy, tc.echo)
+			if got.Class != tc.want {
+				t.Errorf("%s %s: %s (%+v, %s), want %s", name, tc.reason, got.Class, got.Observation, got.Detail, tc.want)
+			}
+			says := fmt.Sprintf("the whole probe may take %v", tc.limit)
+			if late := tc.want != probe.ClassOK; strings.Contains(got.Detail, says) != late || late && got.Latency < tc.limit {
+				t.Errorf("%s: it took %v, and the detail is %q", name, got.Latency, got.Detail)
+			}
+		})
+	}
+}
+
 func TestProbeTimesItsStages(t *testing.T) {
 	echo := newEcho(t, remote)
 	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })

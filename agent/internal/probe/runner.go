@@ -15,11 +15,13 @@ type RunnerOptions struct {
 	Probe func(ctx context.Context, proxy Proxy, echo Echo) Probe
 	// Echoes are the targets, at least one; a proxy is probed with one at a time, in turn.
 	Echoes []Echo
-	// Settings are the judge's thresholds; its Echoes are set from the above, and its FailSpan defaults to 1.2 intervals.
+	// Settings are the judge's; its Echoes are set from the above, and its FailSpan defaults to 1.2 intervals. The
+	// thresholds are for proxies whose health check has none.
 	Settings Settings
-	// Interval is the time between two probes of a settled proxy. Default 10 s.
+	// Interval is the time between two probes of a settled proxy whose health check has none. Default 10 s.
 	Interval time.Duration
-	// Hurried is the same while a state may be about to change. Default a fifth of Interval.
+	// Hurried is the same while a state may be about to change. Default a fifth of Interval. Proxies with an interval of
+	// their own are hurried in the same proportion.
 	Hurried time.Duration
 	// Concurrency is the greatest number of probes under way. Default 64.
 	Concurrency int
@@ -76,7 +78,7 @@ func NewRunner(o RunnerOptions) (*Runner, error) {
 		return nil, errors.New("probe runner: the concurrency must be at least 1")
 	}
 	if o.Settings.FailSpan == 0 {
-		o.Settings.FailSpan = o.Interval + o.Interval/5
+		o.Settings.FailSpan = spanOf(o.Interval)
 	}
 	o.Settings.Echoes = nil
 	for _, e := range o.Echoes {
@@ -96,14 +98,19 @@ func NewRunner(o RunnerOptions) (*Runner, error) {
 }
 
 // Upsert adds a proxy, to be probed soon, or updates it. A proxy whose endpoint changed is another instance: it is
-// judged from the beginning.
+// judged from the beginning. One whose health check changed keeps its verdict; its next result is judged by the new one.
 func (r *Runner) Upsert(p Proxy) {
 	now := r.options.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if have, ok := r.proxies[p.UID]; ok {
 		if have.proxy.Endpoint == p.Endpoint {
+			changed := have.proxy.HealthCheck != p.HealthCheck
 			have.proxy = p
+			if changed {
+				r.schedule.Put(now, p.UID, p.HealthCheck.Interval)
+				r.nudge()
+			}
 			return
 		}
 		r.remove(now, p.UID)
@@ -111,7 +118,7 @@ func (r *Runner) Upsert(p Proxy) {
 	r.last++
 	// Proxies begin with different targets, so that a dead one does not meet all of them at once.
 	r.proxies[p.UID] = &tracked{proxy: p, incarnation: r.last, turn: int(r.last % uint64(len(r.options.Echoes)))}
-	r.schedule.Add(now, p.UID)
+	r.schedule.Put(now, p.UID, p.HealthCheck.Interval)
 	r.nudge()
 }
 
@@ -242,7 +249,7 @@ func (r *Runner) finish(f finished, known Freeze) Freeze {
 		r.mu.Unlock()
 		return known
 	}
-	verdict, changed := r.judge.Observe(now, f.probe.Result)
+	verdict, changed := r.judge.Observe(now, f.probe.Result, t.proxy.HealthCheck.thresholds())
 	freeze := r.judge.Freeze()
 	r.schedule.Done(now, uid, r.judge.Undecided(uid))
 	r.mu.Unlock()

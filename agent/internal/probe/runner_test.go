@@ -179,6 +179,67 @@ func TestRunnerJudges(t *testing.T) {
 	})
 }
 
+// Two proxies, each with a health check of its own, which then changes: the verdict stays, the next results are judged
+// by the new one.
+func TestRunnerHonoursHealthChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r, changes, _ := start(t, w, nil)
+		probes := func(uid probe.UID) int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			n := len(w.probes[uid])
+			w.probes[uid] = nil
+			return n
+		}
+		quick := probe.Proxy{UID: "quick", Endpoint: "h:1", HealthCheck: probe.HealthCheck{Interval: time.Second, FailAfter: 2, PassAfter: 5}}
+		slow := probe.Proxy{UID: "slow", Endpoint: "h:2", HealthCheck: probe.HealthCheck{Interval: 10 * time.Minute}}
+		r.Upsert(quick)
+		r.Upsert(slow)
+		pass(time.Minute)
+		if diff := cmp.Diff([]event{{"quick", probe.StateReady, probe.ClassOK}, {"slow", probe.StateReady, probe.ClassOK}}, changes()); diff != "" {
+			t.Fatalf("both are up (-want +got):\n%s", diff)
+		}
+		if n := probes("quick"); n < 57 || n > 63 {
+			t.Errorf("%d probes in a minute of one every second", n)
+		}
+		if n := probes("slow"); n != 1 {
+			t.Errorf("%d probes in a minute of one every 10 min", n)
+		}
+
+		// Failures need stretch over little more than an interval.
+		w.set("quick", probe.ClassProxyDown)
+		w.set("slow", probe.ClassProxyDown)
+		pass(4 * time.Second)
+		if diff := cmp.Diff([]event{{"quick", probe.StateUnhealthy, probe.ClassProxyDown}}, changes()); diff != "" {
+			t.Errorf("within 4 s (-want +got):\n%s", diff)
+		}
+		w.set("quick", probe.ClassOK)
+		probes("quick")
+		pass(10 * time.Second)
+		changes()
+		if v, _ := r.Verdict("quick"); v.State != probe.StateReady || v.Successes < 5 {
+			t.Errorf("it passes again, and is %+v", v)
+		}
+
+		// The slow one would be seen to fail in minutes.
+		was, _ := r.Verdict("slow")
+		probes("slow")
+		slow.HealthCheck = probe.HealthCheck{Interval: 2 * time.Second, FailAfter: 1}
+		r.Upsert(slow)
+		if now, ok := r.Verdict("slow"); !ok || now.State != probe.StateReady || now.Since != was.Since {
+			t.Errorf("another health check made %+v of %+v", now, was)
+		}
+		pass(8 * time.Second)
+		if diff := cmp.Diff([]event{{"slow", probe.StateUnhealthy, probe.ClassProxyDown}}, changes()); diff != "" {
+			t.Errorf("within 8 s of the new interval (-want +got):\n%s", diff)
+		}
+		if n := probes("slow"); n < 4 {
+			t.Errorf("%d probes in 8 s of one every 2 s", n)
+		}
+	})
+}
+
 // A result that comes in after its proxy was removed or replaced is about something that is gone.
 func TestRunnerDropsLateResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

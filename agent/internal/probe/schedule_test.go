@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestScheduleIsEven(t *testing.T) {
 	const proxies, rounds = 5000, 5
 	s := newSchedule(t, 1)
 	for i := range proxies {
-		s.Add(epoch, probe.UID(fmt.Sprintf("proxy-%d", i)))
+		s.Put(epoch, probe.UID(fmt.Sprintf("proxy-%d", i)), 0)
 	}
 	const bucket = 100 * time.Millisecond
 	counts := make(map[int]int)
@@ -72,9 +73,102 @@ func TestScheduleIsEven(t *testing.T) {
 	}
 }
 
+// Fleets with other intervals, their proxies mixed: each proxy keeps to its own, and the whole is as even as one alone.
+func TestScheduleIsEvenWithMixedIntervals(t *testing.T) {
+	fleets := map[string]time.Duration{"fast": time.Second, "usual": 0, "slow": 30 * time.Second}
+	sizes := map[string]int{"fast": 100, "usual": 2000, "slow": 3000}
+	const length, perSecond = 150 * time.Second, 100 + 2000/10 + 3000/30
+	s := newSchedule(t, 1)
+	for i := range 3000 {
+		for name, interval := range fleets {
+			if i < sizes[name] {
+				s.Put(epoch, probe.UID(fmt.Sprintf("%s-%d", name, i)), interval)
+			}
+		}
+	}
+	counts := make(map[int]int)
+	for uid, times := range walk(s, epoch.Add(length), false) {
+		fleet, _, _ := strings.Cut(string(uid), "-")
+		interval := max(fleets[fleet], 0)
+		if interval == 0 {
+			interval = 10 * time.Second
+		}
+		for i, at := range times {
+			counts[int(at.Sub(epoch)/time.Second)]++
+			// The first gap finds the place, which is at least half an interval ahead.
+			if i < 2 {
+				continue
+			}
+			if gap := at.Sub(times[i-1]); gap < interval*89/100 || gap > interval*111/100 {
+				t.Fatalf("%s: gap %d is %v, its interval is %v", uid, i, gap, interval)
+			}
+		}
+	}
+	// The slowest have found their places after one and a half of their intervals.
+	for second := 60; second < int(length/time.Second); second++ {
+		if n := counts[second]; n < perSecond*85/100 || n > perSecond*115/100 {
+			t.Errorf("%d probes in second %d, the mean is %d", n, second, perSecond)
+		}
+	}
+}
+
+// Another interval counts from when it is set: a proxy does not wait out an hour first.
+func TestScheduleChangesIntervals(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		from, to time.Duration
+		probing  bool // while the interval changes
+		within   time.Duration
+		after    time.Duration
+	}{
+		"Shorter":           {reason: "comes forward", from: time.Hour, to: 4 * time.Second, within: 6500 * time.Millisecond, after: 1800 * time.Millisecond},
+		"ShorterInProbe":    {reason: "is what the probe under way is followed by", from: time.Hour, to: 4 * time.Second, probing: true, within: 6500 * time.Millisecond, after: 1800 * time.Millisecond},
+		"Longer":            {reason: "keeps the next one", from: 4 * time.Second, to: time.Hour, within: 6500 * time.Millisecond, after: 1800 * time.Millisecond},
+		"LongerInProbe":     {reason: "is what the probe under way is followed by", from: 4 * time.Second, to: time.Hour, probing: true, within: 93 * time.Minute, after: 27 * time.Minute},
+		"TheSchedulesOwn":   {reason: "stands for none", from: time.Hour, to: 0, within: 15600 * time.Millisecond, after: 4400 * time.Millisecond},
+		"NoChange":          {reason: "changes nothing", from: 4 * time.Second, to: 4 * time.Second, within: 6500 * time.Millisecond, after: 1800 * time.Millisecond},
+		"FromTheSchedulesO": {reason: "counts at once", from: 0, to: time.Second, within: 1600 * time.Millisecond, after: 440 * time.Millisecond},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newSchedule(t, 1)
+			s.Put(epoch, "p", tc.from)
+			s.Take(epoch)
+			if tc.probing {
+				s.Put(epoch, "p", tc.to)
+				s.Done(epoch, "p", false)
+			} else {
+				s.Done(epoch, "p", false)
+				s.Put(epoch, "p", tc.to)
+			}
+			next, ok := s.Next()
+			if wait := next.Sub(epoch); !ok || wait < tc.after || wait > tc.within {
+				t.Errorf("it %s: next probe in %v, want %v to %v", tc.reason, wait, tc.after, tc.within)
+			}
+		})
+	}
+}
+
+func TestScheduleHurriesInProportion(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{
+		0:               2 * time.Second,
+		time.Second:     200 * time.Millisecond,
+		time.Minute:     12 * time.Second,
+		time.Hour:       30 * time.Second, // whoever waits for a new proxy does not wait for 12 min
+		5 * time.Second: time.Second,
+	} {
+		s := newSchedule(t, 1)
+		s.Put(epoch, "p", interval)
+		times := walk(s, epoch.Add(time.Hour), true)["p"]
+		if got := times[len(times)-1].Sub(epoch) / time.Duration(len(times)-1); got < want*98/100 || got > want*102/100 {
+			t.Errorf("with an interval of %v a hurried proxy is probed every %v, want %v", interval, got, want)
+		}
+	}
+}
+
 func TestScheduleFirstProbes(t *testing.T) {
 	s := newSchedule(t, 1)
-	s.Add(epoch, "alone")
+	s.Put(epoch, "alone", 0)
 	if uid, ok := s.Take(epoch); !ok || uid != "alone" {
 		t.Errorf("a single new proxy is not probed at once: %q %v", uid, ok)
 	}
@@ -85,7 +179,7 @@ func TestScheduleFirstProbes(t *testing.T) {
 
 func TestScheduleHurries(t *testing.T) {
 	s := newSchedule(t, 1)
-	s.Add(epoch, "new")
+	s.Put(epoch, "new", 0)
 	times := walk(s, epoch.Add(time.Minute), true)["new"]
 	if len(times) < 28 || len(times) > 32 {
 		t.Errorf("%d probes in a minute, want about 30", len(times))
@@ -96,14 +190,15 @@ func TestScheduleRepeats(t *testing.T) {
 	run := func(seed uint64) string {
 		s := newSchedule(t, seed)
 		for i := range 50 {
-			s.Add(epoch.Add(time.Duration(i)*time.Second), probe.UID(fmt.Sprintf("proxy-%d", i)))
+			s.Put(epoch.Add(time.Duration(i)*time.Second), probe.UID(fmt.Sprintf("proxy-%d", i)), 0)
 		}
 		return fmt.Sprint(walk(s, epoch.Add(2*time.Minute), false))
 	}
-	if run(1) != run(1) {
+	first := run(1)
+	if again := run(1); again != first {
 		t.Error("the same seed gives another schedule")
 	}
-	if run(1) == run(2) {
+	if run(2) == first {
 		t.Error("another seed gives the same schedule")
 	}
 }
@@ -122,7 +217,7 @@ func TestScheduleKeepsWhatItWasGiven(t *testing.T) {
 					// A proxy that comes back while its old probe runs is the runner's business.
 					delete(taken, uid)
 				}
-				s.Add(now, uid)
+				s.Put(now, uid, time.Duration(rapid.SampledFrom([]int{0, 1, 10, 900}).Draw(t, "interval"))*time.Second)
 				present[uid] = true
 			case "remove":
 				s.Remove(uid)

@@ -21,18 +21,38 @@ const (
 	StateUnhealthy State = "Unhealthy"
 )
 
-// Settings are a judge's thresholds. The zero value of each field means the default in its comment.
-type Settings struct {
+// Thresholds say how strictly one proxy is judged.
+type Thresholds struct {
 	// FailAfter is the number of consecutive failures blamed on a proxy that make it Unhealthy. Default 3.
 	FailAfter int
 	// FailSpan is the least time over which they must stretch. It must be longer than the probe interval, so that
-	// every other proxy has been probed as well and a common cause shows. Default 12 s.
+	// every other proxy of that interval has been probed as well and a common cause shows. Default 12 s.
 	FailSpan time.Duration
 	// PassAfter is the number of consecutive successes that make an Unhealthy proxy Ready. A proxy that has never
 	// failed needs one. Default 2.
 	PassAfter int
+}
+
+// or fills in what is not set.
+func (t Thresholds) or(d Thresholds) Thresholds {
+	if t.FailAfter <= 0 {
+		t.FailAfter = d.FailAfter
+	}
+	if t.FailSpan <= 0 {
+		t.FailSpan = d.FailSpan
+	}
+	if t.PassAfter <= 0 {
+		t.PassAfter = d.PassAfter
+	}
+	return t
+}
+
+// Settings are a judge's settings. The zero value of each field means the default in its comment.
+type Settings struct {
+	// Thresholds are for proxies that have none of their own.
+	Thresholds
 	// StuckAfter is the number of consecutive probes without any answer that make a saturated proxy Unhealthy: busy
-	// for that long is broken. Default 10.
+	// for that long is broken. A proxy whose FailAfter is greater needs that many. Default 10.
 	StuckAfter int
 	// Echoes are the targets in use. With one, its failures say nothing about a proxy; from two on, a proxy through
 	// which all of them fail is to blame.
@@ -137,8 +157,10 @@ type health struct {
 	mood mood
 }
 
-// Observe takes one result in and returns the proxy's verdict, and whether its State, Saturated or Exits changed.
-func (j *Judge) Observe(now time.Time, r Result) (Verdict, bool) {
+// Observe takes one result in and returns the proxy's verdict, and whether its State, Saturated or Exits changed. Of the
+// proxy's thresholds, what is not set is the judge's. They may differ from one result to the next: the latest ones decide.
+func (j *Judge) Observe(now time.Time, r Result, limits Thresholds) (Verdict, bool) {
+	limits = limits.or(j.settings.Thresholds)
 	h := j.proxies[r.UID]
 	if h == nil {
 		h = &health{
@@ -153,7 +175,7 @@ func (j *Judge) Observe(now time.Time, r Result) (Verdict, bool) {
 
 	switch r.Class.Blame() {
 	case BlameNobody:
-		j.passed(now, h, r)
+		j.passed(now, h, r, limits)
 	case BlameProxy:
 		h.verdict.Successes = 0
 		switch r.Class {
@@ -163,11 +185,11 @@ func (j *Judge) Observe(now time.Time, r Result) (Verdict, bool) {
 		case ClassProxyStuck:
 			h.verdict.Saturated = true
 			h.stuck++
-			j.failed(now, h, moodFailing, h.stuck >= j.settings.StuckAfter)
+			j.failed(now, h, moodFailing, h.stuck >= max(j.settings.StuckAfter, limits.FailAfter))
 		default:
 			h.stuck = 0
 			j.failed(now, h, moodFailing, false)
-			j.convict(now, h)
+			j.convict(now, h, limits)
 		}
 	case BlameEither, BlameTarget, BlameExit:
 		h.stuck = 0
@@ -183,7 +205,7 @@ func (j *Judge) Observe(now time.Time, r Result) (Verdict, bool) {
 		default:
 			h.verdict.Successes = 0
 			j.failed(now, h, moodTarget, false)
-			j.convict(now, h)
+			j.convict(now, h, limits)
 		}
 	case BlameConfig:
 		// It works and says no.
@@ -229,7 +251,7 @@ func (j *Judge) Forget(now time.Time, uid UID) {
 // Freeze returns whether verdicts are frozen, since when and why.
 func (j *Judge) Freeze() Freeze { return j.freeze.state }
 
-func (j *Judge) passed(now time.Time, h *health, r Result) {
+func (j *Judge) passed(now time.Time, h *health, r Result, limits Thresholds) {
 	v := &h.verdict
 	v.Successes++
 	v.Failures, h.stuck, v.Saturated = 0, 0, false
@@ -242,7 +264,7 @@ func (j *Judge) passed(now time.Time, h *health, r Result) {
 	}
 	h.saw(now, r.Exit, j.settings.ExitMemory)
 
-	need := j.settings.PassAfter
+	need := limits.PassAfter
 	if v.State == StateUnknown {
 		need = 1
 	}
@@ -271,8 +293,8 @@ func (j *Judge) alive(now time.Time, h *health) {
 }
 
 // convict makes a proxy Unhealthy if its failures are enough and stretch far enough.
-func (j *Judge) convict(now time.Time, h *health) {
-	if h.verdict.Failures >= j.settings.FailAfter && now.Sub(h.firstFailure) >= j.settings.FailSpan {
+func (j *Judge) convict(now time.Time, h *health, limits Thresholds) {
+	if h.verdict.Failures >= limits.FailAfter && now.Sub(h.firstFailure) >= limits.FailSpan {
 		j.condemn(now, h)
 	}
 }

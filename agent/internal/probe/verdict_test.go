@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func replay(t *testing.T, transcript []byte) []byte {
 			if len(words) > 4 {
 				r.Exit = netip.MustParseAddr(words[4])
 			}
-			v, changed := judge.Observe(now, r)
+			v, changed := judge.Observe(now, r, probe.Thresholds{})
 			fmt.Fprintf(&out, "%s %s for %v, %d good, %d bad", v.UID, v.State, now.Sub(v.Since), v.Successes, v.Failures)
 			if v.Saturated {
 				fmt.Fprint(&out, ", saturated")
@@ -137,7 +138,7 @@ func TestJudgeInvariants(t *testing.T) {
 			uid := probe.UID(rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "uid"))
 			class := rapid.SampledFrom(classes).Draw(t, "class")
 			frozen := judge.Freeze().Frozen
-			v, changed := judge.Observe(now, probe.Result{UID: uid, Echo: rapid.SampledFrom(echoes).Draw(t, "echo"), Class: class})
+			v, changed := judge.Observe(now, probe.Result{UID: uid, Echo: rapid.SampledFrom(echoes).Draw(t, "echo"), Class: class}, probe.Thresholds{})
 			before, known := states[uid]
 			if !known {
 				before = probe.StateUnknown
@@ -199,9 +200,9 @@ func TestJudgeKeepsLatencyAndTimes(t *testing.T) {
 	if _, ok := judge.Verdict("p"); ok {
 		t.Error("a verdict without a result")
 	}
-	judge.Observe(epoch, probe.Result{UID: "p", Echo: "a", Class: probe.ClassOK, Latency: 100 * time.Millisecond})
-	judge.Observe(epoch.Add(time.Second), probe.Result{UID: "p", Echo: "a", Class: probe.ClassOK, Latency: 200 * time.Millisecond})
-	judge.Observe(epoch.Add(2*time.Second), probe.Result{UID: "p", Echo: "a", Class: probe.ClassAuthFailed, Latency: time.Hour, Detail: "407"})
+	judge.Observe(epoch, probe.Result{UID: "p", Echo: "a", Class: probe.ClassOK, Latency: 100 * time.Millisecond}, probe.Thresholds{})
+	judge.Observe(epoch.Add(time.Second), probe.Result{UID: "p", Echo: "a", Class: probe.ClassOK, Latency: 200 * time.Millisecond}, probe.Thresholds{})
+	judge.Observe(epoch.Add(2*time.Second), probe.Result{UID: "p", Echo: "a", Class: probe.ClassAuthFailed, Latency: time.Hour, Detail: "407"}, probe.Thresholds{})
 	v, _ := judge.Verdict("p")
 	want := probe.Verdict{
 		UID: "p", State: probe.StateReady, Since: epoch, Class: probe.ClassAuthFailed, Detail: "407", Successes: 2,
@@ -212,14 +213,60 @@ func TestJudgeKeepsLatencyAndTimes(t *testing.T) {
 	}
 }
 
+// Each proxy is judged by thresholds of its own, and by the latest: what was counted before is not forgotten.
+func TestJudgeTakesThresholdsOfTheProxy(t *testing.T) {
+	const ok, down, stuck = probe.ClassOK, probe.ClassProxyDown, probe.ClassProxyStuck
+	cases := map[string]struct {
+		reason string
+		first  probe.Thresholds // for all results before the last
+		last   probe.Thresholds
+		// then follows on a success, a second between one result and the next.
+		then []probe.Class
+		want probe.State
+	}{
+		"JudgesOwn":      {reason: "three failures within 2 s are too few seconds", then: []probe.Class{down, down, down}, want: probe.StateReady},
+		"OneFailure":     {reason: "a span that is unset is the judge's, and not over", first: probe.Thresholds{FailAfter: 1}, last: probe.Thresholds{FailAfter: 1}, then: []probe.Class{down}, want: probe.StateReady},
+		"ShortSpan":      {reason: "its interval is short", first: probe.Thresholds{FailSpan: 2 * time.Second}, last: probe.Thresholds{FailSpan: 2 * time.Second}, then: []probe.Class{down, down, down}, want: probe.StateUnhealthy},
+		"MoreFailures":   {reason: "four of five", first: probe.Thresholds{FailAfter: 5, FailSpan: time.Second}, last: probe.Thresholds{FailAfter: 5, FailSpan: time.Second}, then: []probe.Class{down, down, down, down}, want: probe.StateReady},
+		"LessPatience":   {reason: "earlier failures count under the new threshold", first: probe.Thresholds{FailAfter: 50}, last: probe.Thresholds{FailAfter: 2, FailSpan: time.Second}, then: []probe.Class{down, down}, want: probe.StateUnhealthy},
+		"MorePatience":   {reason: "the new threshold is not reached", first: probe.Thresholds{FailSpan: 2 * time.Second}, last: probe.Thresholds{FailAfter: 4, FailSpan: 2 * time.Second}, then: []probe.Class{down, down, down}, want: probe.StateReady},
+		"Stuck":          {reason: "busy for ten probes is broken", then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateUnhealthy},
+		"StuckAndMore":   {reason: "a proxy that may fail more often may be stuck as often", last: probe.Thresholds{FailAfter: 11}, then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateReady},
+		"OnePass":        {reason: "one is enough for it", first: probe.Thresholds{FailAfter: 1, FailSpan: 1}, last: probe.Thresholds{PassAfter: 1}, then: []probe.Class{down, down, ok}, want: probe.StateReady},
+		"TwoPassesOfTwo": {reason: "as the judge says", first: probe.Thresholds{FailAfter: 1, FailSpan: 1}, then: []probe.Class{down, down, ok, ok}, want: probe.StateReady},
+		"TwoPassesOfFew": {reason: "it wants three", first: probe.Thresholds{FailAfter: 1, FailSpan: 1, PassAfter: 3}, last: probe.Thresholds{PassAfter: 3}, then: []probe.Class{down, down, ok, ok}, want: probe.StateUnhealthy},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			judge, err := probe.NewJudge(probe.Settings{Echoes: []probe.EchoID{"a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := epoch
+			v, _ := judge.Observe(now, probe.Result{UID: "p", Echo: "a", Class: ok}, probe.Thresholds{})
+			for i, class := range tc.then {
+				now = now.Add(time.Second)
+				limits := tc.first
+				if i == len(tc.then)-1 {
+					limits = tc.last
+				}
+				v, _ = judge.Observe(now, probe.Result{UID: "p", Echo: "a", Class: class}, limits)
+			}
+			if v.State != tc.want {
+				t.Errorf("%s: after %v it is %s with %d good and %d bad, want %s", tc.reason, tc.then, v.State, v.Successes, v.Failures, tc.want)
+			}
+		})
+	}
+}
+
 func TestNewJudgeRefuses(t *testing.T) {
 	echoes := []probe.EchoID{"a"}
 	for name, s := range map[string]probe.Settings{
-		"FailAfter":  {Echoes: echoes, FailAfter: -1},
-		"PassAfter":  {Echoes: echoes, PassAfter: -1},
+		"FailAfter":  {Echoes: echoes, Thresholds: probe.Thresholds{FailAfter: -1}},
+		"PassAfter":  {Echoes: echoes, Thresholds: probe.Thresholds{PassAfter: -1}},
 		"StuckAfter": {Echoes: echoes, StuckAfter: -1},
 		"FreezeFrom": {Echoes: echoes, FreezeFrom: -1},
-		"FailSpan":   {Echoes: echoes, FailSpan: -1},
+		"FailSpan":   {Echoes: echoes, Thresholds: probe.Thresholds{FailSpan: -1}},
 		"ExitMemory": {Echoes: echoes, ExitMemory: -1},
 		"NoEcho":     {},
 	} {

@@ -256,9 +256,20 @@ func TestAnotherSpecIsAnotherInstance(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "fake")
 	p := w.ready("p", "192.0.2.1", 3128)
-	w.change("p", func(s *v1alpha1.ProxySpec) { s.HealthCheck.FailureThreshold = 7 })
+	want := probe.HealthCheck{Interval: 10 * time.Second, Timeout: 15 * time.Second, FailAfter: 3, PassAfter: 2}
+	if got := w.prober.check(p.UID); got != want {
+		t.Errorf("without a health check it is probed by %+v, want %+v", got, want)
+	}
+	w.change("p", func(s *v1alpha1.ProxySpec) {
+		s.HealthCheck = v1alpha1.HealthCheck{FailureThreshold: 7, SuccessThreshold: 4}
+		s.HealthCheck.Interval.Duration, s.HealthCheck.Timeout.Duration = time.Minute, 2*time.Second
+	})
 	if got := w.settle("p"); got.Status.InstanceName != p.Status.InstanceName || got.Status.Phase != v1alpha1.PhaseReady {
 		t.Fatalf("how it is probed made another instance, or cost the verdict: %+v", got.Status)
+	}
+	want = probe.HealthCheck{Interval: time.Minute, Timeout: 2 * time.Second, FailAfter: 7, PassAfter: 4}
+	if got := w.prober.check(p.UID); got != want {
+		t.Errorf("it is probed by %+v, want %+v", got, want)
 	}
 	w.change("p", func(s *v1alpha1.ProxySpec) { s.Port = 8080 })
 	got := w.settle("p")

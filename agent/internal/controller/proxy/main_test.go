@@ -39,12 +39,13 @@ func TestMain(m *testing.M) { apitest.Main(m, &server) }
 type prober struct {
 	mu       sync.Mutex
 	targets  map[probe.UID]string
+	checks   map[probe.UID]probe.HealthCheck
 	verdicts map[probe.UID]probe.Verdict
 	removed  int
 }
 
 func newProber() *prober {
-	return &prober{targets: map[probe.UID]string{}, verdicts: map[probe.UID]probe.Verdict{}}
+	return &prober{targets: map[probe.UID]string{}, checks: map[probe.UID]probe.HealthCheck{}, verdicts: map[probe.UID]probe.Verdict{}}
 }
 
 func (p *prober) Upsert(t probe.Proxy) {
@@ -53,7 +54,7 @@ func (p *prober) Upsert(t probe.Proxy) {
 	if have, ok := p.targets[t.UID]; ok && have != t.Endpoint {
 		delete(p.verdicts, t.UID)
 	}
-	p.targets[t.UID] = t.Endpoint
+	p.targets[t.UID], p.checks[t.UID] = t.Endpoint, t.HealthCheck
 }
 
 func (p *prober) Remove(uid probe.UID) {
@@ -77,6 +78,12 @@ func (p *prober) target(uid types.UID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.targets[probe.UID(uid)]
+}
+
+func (p *prober) check(uid types.UID) probe.HealthCheck {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checks[probe.UID(uid)]
 }
 
 func (p *prober) judge(t *testing.T, uid types.UID, v probe.Verdict) {

@@ -22,13 +22,17 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 		s.verdict, s.judged = probe.Verdict{}, false
 		return 0, nil
 	}
-	proxyUID := string(s.proxy.UID)
+	proxyUID, check := string(s.proxy.UID), s.proxy.Spec.HealthCheck
 	r.o.Verdicts.track(uid, s.request)
 	r.o.Prober.Upsert(probe.Proxy{
 		UID:      uid,
 		Endpoint: net.JoinHostPort(endpoint.Host, strconv.Itoa(int(endpoint.Port))),
 		Credential: func(now time.Time) (user, pass string, err error) {
 			return r.o.Credential(now, proxyUID)
+		},
+		HealthCheck: probe.HealthCheck{
+			Interval: check.Interval.Duration, Timeout: check.Timeout.Duration,
+			FailAfter: int(check.FailureThreshold), PassAfter: int(check.SuccessThreshold),
 		},
 	})
 	// An endpoint that has just changed takes its verdict with it.

@@ -145,9 +145,10 @@ type HealthCheck struct {
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="write an interval between 1s and 1h"
 	Interval Duration `json:"interval,omitzero"`
-	// timeout bounds one probe from dial to the last byte.
+	// timeout bounds one probe from dial to the last byte. A proxy itself waits 10s for a target, so that with less than
+	// 12s a target that does not answer looks like a proxy that is stuck.
 	// +optional
-	// +kubebuilder:default="5s"
+	// +kubebuilder:default="15s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1m')",message="write a timeout between 100ms and 1m"
 	Timeout Duration `json:"timeout,omitzero"`
 	// failureThreshold is how many failures in a row that are the proxy's own make it unhealthy.

@@ -336,11 +336,11 @@ func TestNothingIsKeptOfTheGone(t *testing.T) {
 		b.Gone("east", uid, b.now())
 		b.Gone("east", "pp-"+uid, b.now())
 	}
-	if n := len(b.owners) + len(b.sets) + len(b.byPlace) + len(b.Inventory.members["east"].proxies); n != 0 {
+	if n := len(b.owners) + len(b.sets) + len(b.byPlace) + len(b.members["east"].proxies); n != 0 {
 		t.Errorf("%d things are kept", n)
 	}
 	b.ForgetMember("east")
-	if len(b.Inventory.members) != 0 {
+	if len(b.members) != 0 {
 		t.Error("the member is kept")
 	}
 }

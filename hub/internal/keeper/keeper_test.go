@@ -129,7 +129,7 @@ func TestExpiry(t *testing.T) {
 		if err != nil || lost || len(notices) != 1 {
 			t.Fatalf("notices %v, lost %v, %v", notices, lost, err)
 		}
-		ended, ok := notices[0].(lease.LeaseEnded)
+		ended, ok := notices[0].(lease.Ended)
 		if !ok || ended.Of.ID != granted.ID || ended.State != lease.StateExpired {
 			t.Errorf("notice %+v", notices[0])
 		}
@@ -137,7 +137,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("the notice came after %s, the lease was for 30s", after)
 		}
 		records := journal.Records()
-		if last, ok := records[len(records)-1].(*lease.LeaseFinished); !ok || last.ID != granted.ID {
+		if last, ok := records[len(records)-1].(*lease.Finished); !ok || last.ID != granted.ID {
 			t.Errorf("the last record is %+v", records[len(records)-1])
 		}
 		var refusal *lease.Refusal
@@ -263,7 +263,7 @@ func TestRestart(t *testing.T) {
 // no sense.
 func TestBadJournal(t *testing.T) {
 	journal := keeper.NewMemory(keeper.MemoryOptions{Retain: true})
-	if err := journal.Append(t.Context(), []lease.Record{&lease.LeaseRenewed{ID: "lse_1"}}); err != nil {
+	if err := journal.Append(t.Context(), []lease.Record{&lease.Extended{ID: "lse_1"}}); err != nil {
 		t.Fatal(err)
 	}
 	k := keeper.New(keeper.Options{Engine: lease.New(lease.Options{IDs: &lease.CountingIDs{}}), Journal: journal})
@@ -293,7 +293,7 @@ func TestSlowSubscriber(t *testing.T) {
 		k := run(t, keeper.NewMemory(keeper.MemoryOptions{}))
 		k.stock(t, 5)
 		slow := k.Subscribe(keeper.SubscribeOptions{Buffer: 2})
-		var last lease.LeaseID
+		var last lease.ID
 		for range 5 {
 			last = k.must(t, acquire()).(lease.Granted).Leases[0].ID
 			k.must(t, lease.Touch{ID: "east"})

@@ -21,8 +21,8 @@ func (e *Engine) advance(now int64, out *Output) {
 			f := t.owner.(*fleet)
 			if first, due := f.ends.first(); first.kind == timerExpiry {
 				l := first.owner.(*lease)
-				e.commit(&LeaseFinished{At: moment(due), ID: l.id, State: StateExpired, HeldUntil: moment(e.holdUntil(l, due))}, out)
-				out.Notices = append(out.Notices, LeaseEnded{Of: l.subject(), State: StateExpired, At: moment(due)})
+				e.commit(&Finished{At: moment(due), ID: l.id, State: StateExpired, HeldUntil: moment(e.holdUntil(l, due))}, out)
+				out.Notices = append(out.Notices, Ended{Of: l.subject(), State: StateExpired, At: moment(due)})
 				continue
 			}
 		}

@@ -16,11 +16,11 @@ func (e *Engine) Apply(rec Record) error {
 				return fmt.Errorf("lease: the journal grants %s on proxy %s, which it does not know", l.ID, l.Proxy)
 			}
 		}
-	case *LeaseRenewed:
+	case *Extended:
 		if e.leases[rec.ID] == nil {
 			return fmt.Errorf("lease: the journal renews %s, which it never granted", rec.ID)
 		}
-	case *LeaseFinished:
+	case *Finished:
 		if e.leases[rec.ID] == nil {
 			return fmt.Errorf("lease: the journal ends %s, which it never granted", rec.ID)
 		}
@@ -49,12 +49,12 @@ func (e *Engine) apply(rec Record, out *Output) {
 			chosen[i] = e.proxies[rec.Leases[i].Proxy]
 		}
 		e.applyGranted(rec, chosen)
-	case *LeaseRenewed:
+	case *Extended:
 		l := e.leases[rec.ID]
 		l.expires = nanos(rec.Expires)
 		l.fleet.ends.set(&l.timer, l.expires)
 		e.rearm(l.fleet)
-	case *LeaseFinished:
+	case *Finished:
 		e.finish(e.leases[rec.ID], rec.State, nanos(rec.At), nanos(rec.HeldUntil))
 	case *ExitCooled:
 		e.applyCooled(rec)
@@ -164,11 +164,11 @@ func (e *Engine) applyProxy(r *ProxySet, out *Output) {
 	f.countReady(was, -1)
 	f.countReady(p.known, 1)
 	for _, l := range p.leases {
-		if p.known.Draining && !(was.Draining && was.DrainDeadline.Equal(p.known.DrainDeadline)) {
-			out.Notices = append(out.Notices, LeaseDraining{Of: l.subject(), Deadline: p.known.DrainDeadline})
+		if p.known.Draining && (!was.Draining || !was.DrainDeadline.Equal(p.known.DrainDeadline)) {
+			out.Notices = append(out.Notices, Draining{Of: l.subject(), Deadline: p.known.DrainDeadline})
 		}
 		if l.change != p.change {
-			out.Notices = append(out.Notices, LeaseExitsChanged{Of: l.subject(), Exits: p.list})
+			out.Notices = append(out.Notices, ExitsChanged{Of: l.subject(), Exits: p.list})
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (e *Engine) applyProxyRemoved(r *ProxyRemoved, out *Output) {
 	for len(p.leases) > 0 {
 		l := p.leases[0]
 		e.finish(l, StateRemoved, at, at)
-		out.Notices = append(out.Notices, LeaseEnded{Of: l.subject(), State: StateRemoved, At: r.At})
+		out.Notices = append(out.Notices, Ended{Of: l.subject(), State: StateRemoved, At: r.At})
 	}
 	if p.queued != notQueued {
 		f.queues[p.queued].leave(p)

@@ -56,13 +56,13 @@ type benchLoad struct {
 	engine  *Engine
 	now     time.Time
 	acquire Command
-	held    []LeaseID
+	held    []ID
 	round   int
 }
 
 func newBenchLoad(tb testing.TB, n int) *benchLoad {
 	l := &benchLoad{
-		engine: benchFleet(tb, n), now: benchStart, round: n / 4, held: make([]LeaseID, 0, n),
+		engine: benchFleet(tb, n), now: benchStart, round: n / 4, held: make([]ID, 0, n),
 		acquire: Acquire{Principal: "crawler", Fleet: "crawl/news", Target: benchTarget},
 	}
 	forever := Acquire{Principal: "crawler", Fleet: "crawl/news", Target: benchTarget, TTL: new(time.Duration)}

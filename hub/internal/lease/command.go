@@ -58,7 +58,7 @@ type Acquire struct {
 // on a draining proxy, by the drain deadline. It is answered by [Renewed].
 type Renew struct {
 	Principal Principal
-	ID        LeaseID
+	ID        ID
 	// TTL is nil for what the lease was granted with.
 	TTL *time.Duration
 }
@@ -66,7 +66,7 @@ type Renew struct {
 // Release ends a lease. It is answered by [Released], also the second time.
 type Release struct {
 	Principal Principal
-	ID        LeaseID
+	ID        ID
 	// Outcome is an optional last report.
 	Outcome *Observation
 }
@@ -77,7 +77,7 @@ type Release struct {
 // ok never lifts a ban.
 type Report struct {
 	Principal    Principal
-	ID           LeaseID
+	ID           ID
 	Observations []Observation
 }
 
@@ -130,7 +130,7 @@ func (o Outcome) String() string {
 // Get asks for a lease of the principal. It is answered by [Found].
 type Get struct {
 	Principal Principal
-	ID        LeaseID
+	ID        ID
 }
 
 // List asks for the proxies of a fleet in the order of their uids. It is

@@ -37,7 +37,7 @@ type Engine struct {
 	fleets   map[FleetID]*fleet
 	proxies  map[ProxyUID]*proxy
 	members  map[MemberID]*member
-	leases   map[LeaseID]*lease
+	leases   map[ID]*lease
 	exits    map[Exit]*exit
 	targets  map[string]*target
 	requests map[requestKey]*request
@@ -71,7 +71,7 @@ func New(opts Options) *Engine {
 		fleets:   map[FleetID]*fleet{},
 		proxies:  map[ProxyUID]*proxy{},
 		members:  map[MemberID]*member{},
-		leases:   map[LeaseID]*lease{},
+		leases:   map[ID]*lease{},
 		exits:    map[Exit]*exit{},
 		targets:  map[string]*target{},
 		requests: map[requestKey]*request{},

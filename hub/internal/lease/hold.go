@@ -6,7 +6,7 @@ import (
 )
 
 // held returns the lease that a holder names, dead or alive.
-func (e *Engine) heldBy(holder Principal, id LeaseID) (*lease, *Refusal) {
+func (e *Engine) heldBy(holder Principal, id ID) (*lease, *Refusal) {
 	if holder == "" {
 		return nil, invalid("principal", "principal is empty; it names the authenticated caller")
 	}
@@ -46,7 +46,7 @@ func (e *Engine) renew(cmd *Renew, out *Output) (Result, *Refusal) {
 	}
 	expires, capped := e.extended(l, ttl)
 	if expires != l.expires {
-		e.commit(&LeaseRenewed{At: moment(e.now), ID: l.id, Expires: moment(expires)}, out)
+		e.commit(&Extended{At: moment(e.now), ID: l.id, Expires: moment(expires)}, out)
 	}
 	result := Renewed{Capped: capped}
 	e.answer(l, &result.Lease)
@@ -90,7 +90,7 @@ func (e *Engine) release(cmd *Release, out *Output) (Result, *Refusal) {
 	}
 	result := Released{Already: l.state != Live}
 	if l.state == Live {
-		e.commit(&LeaseFinished{
+		e.commit(&Finished{
 			At: moment(e.now), ID: l.id, State: StateReleased, HeldUntil: moment(e.holdUntil(l, e.now)),
 		}, out)
 	}

@@ -33,9 +33,9 @@ type Principal string
 // a fleet.
 type RequestID string
 
-// LeaseID names one lease for ever. It consists of "lse_" and characters of
+// ID names one lease for ever. It consists of "lse_" and characters of
 // [A-Za-z0-9_-], so it can be a user name in a proxy URL without escaping.
-type LeaseID string
+type ID string
 
 // leasePrefix begins every lease id, so that one is recognised in a log line.
 const leasePrefix = "lse_"
@@ -69,7 +69,7 @@ func (t FencingToken) Compare(u FencingToken) int {
 // IDSource makes lease ids. The engine calls it from the goroutine that calls
 // Step, once for each lease granted. Ids must not repeat.
 type IDSource interface {
-	NextID() LeaseID
+	NextID() ID
 }
 
 // RandomIDs makes ids of 128 random bits.
@@ -85,7 +85,7 @@ func NewRandomIDs(source io.Reader) *RandomIDs {
 }
 
 // NextID implements [IDSource].
-func (r *RandomIDs) NextID() LeaseID {
+func (r *RandomIDs) NextID() ID {
 	var raw [16]byte
 	if _, err := io.ReadFull(r.source, raw[:]); err != nil {
 		panic(fmt.Sprintf("lease: the source of random lease ids failed: %v", err))
@@ -93,7 +93,7 @@ func (r *RandomIDs) NextID() LeaseID {
 	var text [len(leasePrefix) + 22]byte
 	copy(text[:], leasePrefix)
 	base64.RawURLEncoding.Encode(text[len(leasePrefix):], raw[:])
-	return LeaseID(text[:])
+	return ID(text[:])
 }
 
 // CountingIDs makes lse_1, lse_2 and so on, for tests and transcripts: such
@@ -103,7 +103,7 @@ type CountingIDs struct {
 }
 
 // NextID implements [IDSource].
-func (c *CountingIDs) NextID() LeaseID {
+func (c *CountingIDs) NextID() ID {
 	c.last++
-	return LeaseID(leasePrefix + strconv.FormatUint(c.last, 10))
+	return ID(leasePrefix + strconv.FormatUint(c.last, 10))
 }

@@ -34,7 +34,7 @@ type modelProxy struct {
 }
 
 type modelLease struct {
-	id        LeaseID
+	id        ID
 	principal Principal
 	proxy     ProxyUID
 	slots     int
@@ -42,7 +42,6 @@ type modelLease struct {
 	expires   time.Time
 	heldUntil time.Time // zero while live
 	life      time.Time
-	lifespan  time.Time
 }
 
 func (l *modelLease) live() bool { return l.heldUntil.IsZero() }
@@ -60,7 +59,7 @@ type model struct {
 	seen      map[MemberID]time.Time
 	suspect   map[MemberID]bool
 	last      FencingToken
-	requests  map[RequestID][]LeaseID
+	requests  map[RequestID][]ID
 	bodies    map[RequestID]Acquire
 }
 
@@ -69,7 +68,7 @@ func newModel(t *rapid.T, freshness time.Duration) *model {
 		t: t, freshness: freshness, now: modelStart,
 		engine:  newModelEngine(freshness),
 		cooling: map[Exit]map[string]time.Time{}, seen: map[MemberID]time.Time{}, suspect: map[MemberID]bool{},
-		requests: map[RequestID][]LeaseID{}, bodies: map[RequestID]Acquire{},
+		requests: map[RequestID][]ID{}, bodies: map[RequestID]Acquire{},
 	}
 	m.must(SetFleet{Fleet: Fleet{ID: modelFleet, Policy: modelPolicy}})
 	return m
@@ -121,13 +120,13 @@ func (m *model) follow(records []Record) {
 					exclusive: rec.Exclusive, expires: rec.Expires, life: rec.LifetimeEnd,
 				})
 			}
-		case *LeaseRenewed:
+		case *Extended:
 			l := m.lease(rec.ID)
 			if rec.Expires.After(l.life) {
 				m.t.Fatalf("%s is renewed to %s, beyond its lifetime %s", l.id, rec.Expires, l.life)
 			}
 			l.expires = rec.Expires
-		case *LeaseFinished:
+		case *Finished:
 			l := m.lease(rec.ID)
 			if rec.State == StateExpired && !rec.At.Equal(l.expires) {
 				m.t.Fatalf("%s expired at %s, due at %s", l.id, rec.At, l.expires)
@@ -151,7 +150,7 @@ func (m *model) follow(records []Record) {
 	}
 }
 
-func (m *model) lease(id LeaseID) *modelLease {
+func (m *model) lease(id ID) *modelLease {
 	for _, l := range m.leases {
 		if l.id == id {
 			return l

@@ -24,7 +24,7 @@ type Result interface{ result() }
 
 // Lease is a lease as its holder sees it.
 type Lease struct {
-	ID        LeaseID
+	ID        ID
 	Token     FencingToken
 	Principal Principal
 	Fleet     FleetID
@@ -235,37 +235,37 @@ type Notice interface {
 
 // Subject says whose lease a notice is about.
 type Subject struct {
-	ID        LeaseID
+	ID        ID
 	Principal Principal
 	Fleet     FleetID
 	Proxy     ProxyUID
 }
 
-// LeaseEnded says that a lease ended without its holder: by time or with its
+// Ended says that a lease ended without its holder: by time or with its
 // proxy.
-type LeaseEnded struct {
+type Ended struct {
 	Of    Subject
 	State State
 	At    time.Time
 }
 
-// LeaseDraining says that the lease's proxy drains, or that its deadline moved.
-type LeaseDraining struct {
+// Draining says that the lease's proxy drains, or that its deadline moved.
+type Draining struct {
 	Of       Subject
 	Deadline time.Time
 }
 
-// LeaseExitsChanged says that the lease's proxy now leaves by other exits.
-type LeaseExitsChanged struct {
+// ExitsChanged says that the lease's proxy now leaves by other exits.
+type ExitsChanged struct {
 	Of    Subject
 	Exits []Exit
 }
 
 // Subject implements [Notice].
-func (n LeaseEnded) Subject() Subject { return n.Of }
+func (n Ended) Subject() Subject { return n.Of }
 
 // Subject implements [Notice].
-func (n LeaseDraining) Subject() Subject { return n.Of }
+func (n Draining) Subject() Subject { return n.Of }
 
 // Subject implements [Notice].
-func (n LeaseExitsChanged) Subject() Subject { return n.Of }
+func (n ExitsChanged) Subject() Subject { return n.Of }

@@ -71,25 +71,25 @@ type LeasesGranted struct {
 
 // GrantedLease is one lease of a LeasesGranted.
 type GrantedLease struct {
-	ID    LeaseID
+	ID    ID
 	Token FencingToken
 	Proxy ProxyUID
 	// Slots are what it takes: one, or all if it is exclusive.
 	Slots int
 }
 
-// LeaseRenewed records a renewal.
-type LeaseRenewed struct {
+// Extended records a renewal.
+type Extended struct {
 	At      time.Time
-	ID      LeaseID
+	ID      ID
 	Expires time.Time
 }
 
-// LeaseFinished records that a lease was released or expired. Its slots
+// Finished records that a lease was released or expired. Its slots
 // are free from HeldUntil on.
-type LeaseFinished struct {
+type Finished struct {
 	At        time.Time
-	ID        LeaseID
+	ID        ID
 	State     State
 	HeldUntil time.Time
 }
@@ -136,10 +136,10 @@ func (r *MemberSeen) When() time.Time { return r.At }
 func (r *LeasesGranted) When() time.Time { return r.At }
 
 // When implements [Record].
-func (r *LeaseRenewed) When() time.Time { return r.At }
+func (r *Extended) When() time.Time { return r.At }
 
 // When implements [Record].
-func (r *LeaseFinished) When() time.Time { return r.At }
+func (r *Finished) When() time.Time { return r.At }
 
 // When implements [Record].
 func (r *ExitCooled) When() time.Time { return r.At }

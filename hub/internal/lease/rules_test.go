@@ -227,8 +227,8 @@ func TestListPages(t *testing.T) {
 func TestApplyRefusesForeignJournals(t *testing.T) {
 	for name, rec := range map[string]Record{
 		"GrantOnUnknownProxy": &LeasesGranted{At: rigStart, Fleet: "a/b", Leases: []GrantedLease{{ID: "lse_1", Proxy: "px-1"}}},
-		"RenewOfUnknown":      &LeaseRenewed{At: rigStart, ID: "lse_1"},
-		"EndOfUnknown":        &LeaseFinished{At: rigStart, ID: "lse_1"},
+		"RenewOfUnknown":      &Extended{At: rigStart, ID: "lse_1"},
+		"EndOfUnknown":        &Finished{At: rigStart, ID: "lse_1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(Options{IDs: &CountingIDs{}})

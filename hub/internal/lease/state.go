@@ -68,7 +68,7 @@ func (p *proxy) lastExpiry() int64 {
 
 // lease is a lease that lives or is remembered.
 type lease struct {
-	id          LeaseID
+	id          ID
 	token       FencingToken
 	principal   Principal
 	fleet       *fleet

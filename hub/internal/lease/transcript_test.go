@@ -247,19 +247,19 @@ func (s *stage) command(name string, w words) Command {
 			Network: Network(w.named["network"]),
 		}
 	case "renew":
-		return Renew{Principal: Principal(w.at(0)), ID: LeaseID(w.at(1)), TTL: w.maybe("ttl")}
+		return Renew{Principal: Principal(w.at(0)), ID: ID(w.at(1)), TTL: w.maybe("ttl")}
 	case "release":
-		return Release{Principal: Principal(w.at(0)), ID: LeaseID(w.at(1))}
+		return Release{Principal: Principal(w.at(0)), ID: ID(w.at(1))}
 	case "report":
 		for i, outcome := range outcomeNames {
 			if outcome == w.at(2) {
-				return Report{Principal: Principal(w.at(0)), ID: LeaseID(w.at(1)), Observations: []Observation{{
+				return Report{Principal: Principal(w.at(0)), ID: ID(w.at(1)), Observations: []Observation{{
 					Target: w.target(), Outcome: Outcome(i), RetryAfter: w.duration("retry-after"),
 				}}}
 			}
 		}
 	case "get":
-		return Get{Principal: Principal(w.at(0)), ID: LeaseID(w.at(1))}
+		return Get{Principal: Principal(w.at(0)), ID: ID(w.at(1))}
 	case "stats":
 		return ReadStats{Fleet: FleetID(w.at(0))}
 	case "use":
@@ -347,11 +347,11 @@ func (s *stage) follow(out Output) {
 	for _, notice := range out.Notices {
 		clock := s.now.Format("15:04:05")
 		switch n := notice.(type) {
-		case LeaseEnded:
+		case Ended:
 			s.say("%s notice to %s: %s ended (%s)", n.At.Format("15:04:05"), n.Of.Principal, n.Of.ID, n.State)
-		case LeaseDraining:
+		case Draining:
 			s.say("%s notice to %s: the proxy of %s drains until %s", clock, n.Of.Principal, n.Of.ID, n.Deadline.Format("15:04:05"))
-		case LeaseExitsChanged:
+		case ExitsChanged:
 			s.say("%s notice to %s: the proxy of %s leaves by %v", clock, n.Of.Principal, n.Of.ID, n.Exits)
 		}
 	}

@@ -55,14 +55,14 @@ func (c *checks) fleet(name string) lease.FleetID {
 	return lease.FleetID(name)
 }
 
-func (c *checks) leaseID(id string) lease.LeaseID {
+func (c *checks) leaseID(id string) lease.ID {
 	switch {
 	case id == "":
 		c.add("leaseId", "leaseId is missing; write the one that Acquire returned")
 	case len(id) > lease.MaxKeyBytes || !idText.MatchString(id):
 		c.add("leaseId", "leaseId %q is not a lease's id; write the one that Acquire returned, made of A-Z a-z 0-9 _ -", cut(id))
 	}
-	return lease.LeaseID(id)
+	return lease.ID(id)
 }
 
 func (c *checks) target(text string) lease.Target {

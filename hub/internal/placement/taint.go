@@ -61,7 +61,7 @@ func (t Toleration) Tolerates(taint Taint) bool {
 // moves proxies away, else the first that stops growth.
 func untolerated(taints []Taint, tolerations []Toleration) (Taint, bool) {
 	var found Taint
-	var any bool
+	var has bool
 	for _, taint := range taints {
 		if tolerated(taint, tolerations) {
 			continue
@@ -69,11 +69,11 @@ func untolerated(taints []Taint, tolerations []Toleration) (Taint, bool) {
 		if taint.Effect == NoExecute {
 			return taint, true
 		}
-		if !any {
-			found, any = taint, true
+		if !has {
+			found, has = taint, true
 		}
 	}
-	return found, any
+	return found, has
 }
 
 func tolerated(taint Taint, tolerations []Toleration) bool {

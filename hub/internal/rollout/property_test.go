@@ -103,14 +103,14 @@ func checkDrains(t *rapid.T, in Input, plan Plan, before, after map[Key]Placemen
 	}
 	for _, p := range in.Proxies {
 		key := Key{p.Member, p.Revision}
-		old, was := deadlineOf(before[key], p.Name)
-		new, is := deadlineOf(after[key], p.Name)
+		first, was := deadlineOf(before[key], p.Name)
+		last, is := deadlineOf(after[key], p.Name)
 		switch {
 		case was && !is:
 			t.Fatalf("%s exists and left the drain list", p.Name)
-		case was && new.After(old):
-			t.Fatalf("%s: deadline moved back by %s", p.Name, new.Sub(old))
-		case was && p.Leased > 0 && !new.Equal(old):
+		case was && last.After(first):
+			t.Fatalf("%s: deadline moved back by %s", p.Name, last.Sub(first))
+		case was && p.Leased > 0 && !last.Equal(first):
 			t.Fatalf("%s is leased and its deadline moved", p.Name)
 		}
 	}

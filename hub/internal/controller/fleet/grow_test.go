@@ -24,26 +24,30 @@ func TestGrow(t *testing.T) {
 	}{
 		"NothingYet": {
 			rollout.Input{Members: []rollout.Member{{ID: "east", Desired: 2}, {ID: "west", Desired: 1}}},
-			[]rollout.Placement{place("east", "new", 2), place("west", "new", 1)}, 3, 0,
+			[]rollout.Placement{place("east", "new", 2), place("west", "new", 1)},
+			3, 0,
 		},
 		"GrowsTheCurrentRevision": {
 			rollout.Input{
 				Members:    []rollout.Member{{ID: "east", Desired: 5}},
 				Placements: []rollout.Placement{place("east", "old", 2), place("east", "new", 1)},
 			},
-			[]rollout.Placement{place("east", "old", 2), place("east", "new", 3)}, 2, 0,
+			[]rollout.Placement{place("east", "old", 2), place("east", "new", 3)},
+			2, 0,
 		},
 		"RemovesNothing": {
 			rollout.Input{
 				Members:    []rollout.Member{{ID: "east", Desired: 1}},
 				Placements: []rollout.Placement{place("east", "old", 4, "a"), place("west", "new", 2)},
 			},
-			[]rollout.Placement{place("east", "old", 4, "a"), place("west", "new", 2)}, 0, 0,
+			[]rollout.Placement{place("east", "old", 4, "a"), place("west", "new", 2)},
+			0, 0,
 		},
 		// What is unknown must not grow on top of what may be there.
 		"NotOnFrozenMembers": {
 			rollout.Input{Members: []rollout.Member{{ID: "east", Desired: 2, Frozen: true}, {ID: "west", Desired: 1}}},
-			[]rollout.Placement{place("west", "new", 1)}, 1, 0,
+			[]rollout.Placement{place("west", "new", 1)},
+			1, 0,
 		},
 		// What should have left west first may not be made on east yet.
 		"NotBeyondSurge": {
@@ -51,7 +55,8 @@ func TestGrow(t *testing.T) {
 				Members:    []rollout.Member{{ID: "east", Desired: 4}, {ID: "west", Desired: 0}},
 				Placements: []rollout.Placement{place("west", "new", 4)}, Budget: rollout.Budget{MaxSurge: 1},
 			},
-			[]rollout.Placement{place("west", "new", 4), place("east", "new", 1)}, 1, 3,
+			[]rollout.Placement{place("west", "new", 4), place("east", "new", 1)},
+			1, 3,
 		},
 	}
 	for name, test := range tests {

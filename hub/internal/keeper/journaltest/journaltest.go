@@ -176,10 +176,10 @@ func Kinds() []lease.Record {
 			Leases:    []lease.GrantedLease{{ID: "lse_1", Token: lease.FencingToken{Epoch: 1, Sequence: 2}, Proxy: "px-1", Slots: 5}},
 			RequestID: "r 1", Fingerprint: [32]byte{1, 2, 3}, SessionKey: "cart/\x00ö", SessionUntil: at(7200),
 		},
-		&lease.LeaseRenewed{At: at(4), ID: "lse_1", Expires: at(64)},
+		&lease.Extended{At: at(4), ID: "lse_1", Expires: at(64)},
 		&lease.ExitCooled{At: at(5), Exit: exit, Target: "example.com", Until: at(605), Banned: true, Strikes: 3, Rest: 10 * time.Minute},
 		&lease.TargetPaused{At: at(6), Fleet: "crawl/news", Target: "example.com", Until: at(66)},
-		&lease.LeaseFinished{At: at(7), ID: "lse_1", State: lease.StateReleased, HeldUntil: at(17)},
+		&lease.Finished{At: at(7), ID: "lse_1", State: lease.StateReleased, HeldUntil: at(17)},
 		&lease.ProxyRemoved{At: at(8), UID: "px-1"},
 		&lease.FleetRemoved{At: at(9), ID: "crawl/news"},
 	}

@@ -118,15 +118,20 @@ func (c Config) run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 
-	// Enrolment: a token in, a certificate out. Only the first start of an agent waits for the hub here.
+	// Enrolment: a token in, a certificate out. Only the first start of an agent waits for the hub here,
+	// and one whose saved certificates are damaged.
 	store := enroll.NewSecretStore(home, c.Namespace)
 	state, err := store.Load(ctx)
-	registered := err == nil
 	if err != nil && !errors.Is(err, enroll.ErrNoState) {
 		return fmt.Errorf("agent: %w", err)
 	}
+	// What was saved may be damaged. Without certificates to know the hub's targets by, nothing could be probed.
+	roots, damage := enroll.Pool(state.Bundle)
+	if damage != nil && err == nil {
+		c.Logger.Warn("what was saved of the hub is damaged, so this agent registers again", "secret", enroll.SecretName, "err", damage)
+	}
 	token, err := readJoinToken(c.JoinTokenFile)
-	if err != nil && !registered {
+	if err != nil && damage != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	enroller, err := enroll.New(enroll.Options{
@@ -137,17 +142,16 @@ func (c Config) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	if !registered {
+	if damage != nil {
 		if err := enroller.Enroll(ctx); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
 		if state, err = store.Load(ctx); err != nil {
 			return fmt.Errorf("agent: %w", err)
 		}
-	}
-	roots, err := enroll.Pool(state.Bundle)
-	if err != nil {
-		return fmt.Errorf("agent: %w", err)
+		if roots, err = enroll.Pool(state.Bundle); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
 	}
 
 	// Probes: endpoints in, verdicts out. Their credentials are signed by a key of the agent's own.
@@ -265,10 +269,10 @@ func (c Config) stayEnrolled(ctx context.Context, enroller *enroll.Enroller) {
 
 // ignoreEnd makes nothing of an error that only says that the agent was told to stop.
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func newScheme() (*runtime.Scheme, error) {

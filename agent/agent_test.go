@@ -238,6 +238,55 @@ func TestFirstStartWaits(t *testing.T) {
 	}
 }
 
+// TestDamagedBundleIsReplaced spoils what the agent knows the hub by. It registers again, and goes on.
+func TestDamagedBundleIsReplaced(t *testing.T) {
+	a := newAuthority(t)
+	for name, bundle := range map[string][]byte{"NotPEM": []byte("hello"), "Empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			ns := a.enrolled("east")
+			store := enroll.NewSecretStore(server.Client, ns)
+			state, err := store.Load(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			state.Bundle = bundle
+			if err := store.Save(t.Context(), state); err != nil {
+				t.Fatal(err)
+			}
+			token := filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(token, []byte("shoal-join.x\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := startHub(t, a)
+			c := Config{
+				Settings: settings(t, a, "east", h.address), JoinTokenFile: token, Namespace: ns, RestConfig: server.Config,
+				HealthAddress: freeAddress(t), MetricsAddress: "0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			}
+			stop := start(t, c)
+			until(t, ns, &corev1.ConfigMapList{}, "keys to probe with, which come after enrolment", func(l *corev1.ConfigMapList) bool {
+				for _, m := range l.Items {
+					if m.Name == mirror.KeysConfigMap && m.Data[mirror.AgentKeys] != "" {
+						return true
+					}
+				}
+				return false
+			})
+			if state, err = store.Load(t.Context()); err != nil || state.Agent != "east-01" {
+				t.Errorf("saved for agent %q, %v; want what the hub has just answered", state.Agent, err)
+			}
+			if _, err := enroll.Pool(state.Bundle); err != nil {
+				t.Error(err)
+			}
+			if n := h.registered.Load(); n != 1 {
+				t.Errorf("registered %d times, want once", n)
+			}
+			if err := stop(); err != nil {
+				t.Errorf("told to stop, it ended with %v", err)
+			}
+		})
+	}
+}
+
 func TestFirstStartNeedsAToken(t *testing.T) {
 	a := newAuthority(t)
 	empty := filepath.Join(t.TempDir(), "empty")

@@ -14,19 +14,25 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/shoal-dev/shoal/agent/internal/enroll"
 	"github.com/shoal-dev/shoal/agent/internal/mirror"
 	"github.com/shoal-dev/shoal/proto/credential"
+	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
+	"github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1/agentv1connect"
 )
 
 // echoAddress is where the hub's echo listener would be. Only the proxy ever dials it.
@@ -128,6 +134,59 @@ func (a *authority) enrolled(member string) string {
 	return ns
 }
 
+// hub is the agents' listener of a hub that registers whoever asks, and has no session for anybody.
+type hub struct {
+	agentv1connect.UnimplementedAgentServiceHandler
+	authority  *authority
+	address    string
+	registered atomic.Int64
+}
+
+func startHub(t *testing.T, a *authority) *hub {
+	t.Helper()
+	h := &hub{authority: a}
+	calls := connect.NewServer()
+	agentv1connect.RegisterAgentServiceHandler(calls, h)
+	mux := http.NewServeMux()
+	connecthttp.Mount(mux, calls)
+	pair, _, _ := a.issue("127.0.0.1")
+	pair.Certificate = append(pair.Certificate, a.cert.Raw) // what the pin is of
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.address = listener.Addr().String()
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: mux, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = s.Serve(listener) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return h
+}
+
+func (h *hub) Register(_ context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error) {
+	h.registered.Add(1)
+	csr, err := x509.ParseCertificateRequest(req.GetCsr())
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "agent"},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, h.authority.cert, csr.PublicKey, h.authority.key)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.RegisterResponse{
+		CertificateChain: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		CaBundle:         pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.authority.cert.Raw}),
+		AgentName:        req.GetMember() + "-01",
+		HubUid:           "hub-1",
+	}, nil
+}
+
 // startEcho answers as the hub's echo listener does, and gives the address where it really is.
 func startEcho(t *testing.T, a *authority) string {
 	t.Helper()
@@ -162,14 +221,14 @@ func startProxy(t *testing.T, ns, echo string) int32 {
 			}
 			go func() {
 				defer conn.Close()
-				connect(conn, ns, echo)
+				tunnel(conn, ns, echo)
 			}()
 		}
 	}()
 	return int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 }
 
-func connect(conn net.Conn, ns, echo string) {
+func tunnel(conn net.Conn, ns, echo string) {
 	reader := bufio.NewReader(conn)
 	r, err := http.ReadRequest(reader)
 	if err != nil {

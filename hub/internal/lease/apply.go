@@ -24,6 +24,14 @@ func (e *Engine) Apply(rec Record) error {
 		if e.leases[rec.ID] == nil {
 			return fmt.Errorf("lease: the journal ends %s, which it never granted", rec.ID)
 		}
+	case *LeaseKept:
+		if rec.GoneProxy == nil && e.proxies[rec.Proxy] == nil {
+			return fmt.Errorf("lease: the snapshot keeps %s on proxy %s, which it does not know", rec.ID, rec.Proxy)
+		}
+	case *ProxyPlaced:
+		if e.proxies[rec.UID] == nil {
+			return fmt.Errorf("lease: the snapshot places proxy %s, which it does not know", rec.UID)
+		}
 	}
 	var notices Output
 	e.apply(rec, &notices)
@@ -77,6 +85,14 @@ func (e *Engine) apply(rec Record, out *Output) {
 		f.exists = false
 		f.resize()
 		e.dropFleet(f)
+	case *SnapshotBegun:
+		e.sequence = max(e.sequence, rec.Sequence)
+	case *LeaseKept:
+		e.applyKept(rec)
+	case *SessionKept:
+		e.bindSession(sessionKey{principal: rec.Principal, fleet: rec.Fleet, key: rec.Key}, rec.Proxy, nanos(rec.Until))
+	case *ProxyPlaced:
+		e.applyPlaced(rec)
 	}
 }
 
@@ -118,14 +134,7 @@ func (e *Engine) applyGranted(r *LeasesGranted, proxies []*proxy) []*lease {
 	e.rearm(f)
 	if r.SessionKey != "" {
 		key := sessionKey{principal: r.Principal, fleet: r.Fleet, key: r.SessionKey}
-		s := e.sessions[key]
-		if s == nil {
-			s = &session{key: key}
-			s.timer = timer{owner: s, kind: timerSession}
-			e.sessions[key] = s
-		}
-		s.proxy, s.until = r.Leases[0].Proxy, nanos(r.SessionUntil)
-		e.timers.set(&s.timer, s.until)
+		e.bindSession(key, r.Leases[0].Proxy, nanos(r.SessionUntil))
 	}
 	return e.granted
 }

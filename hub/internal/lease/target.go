@@ -75,6 +75,10 @@ func MustParseTarget(text string) Target {
 	return target
 }
 
+// RestoreTarget returns the target that once had this host and key. It is for
+// journals: the list of public suffixes may have changed since.
+func RestoreTarget(host, key string) Target { return Target{host: host, key: key} }
+
 // Host returns the normalised host, or "" for the zero Target.
 func (t Target) Host() string { return t.host }
 

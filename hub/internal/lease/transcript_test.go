@@ -59,6 +59,12 @@ type stage struct {
 // play runs the commands of a transcript and returns it as observed.
 func play(t *testing.T, text string) string {
 	s := &stage{t: t, now: rigStart}
+	return s.playAll(text, func() {})
+}
+
+// playAll is play on a stage, with something to do before each command.
+func (s *stage) playAll(text string, before func()) string {
+	t := s.t
 	s.restart(true)
 	var script strings.Builder
 	for line := range strings.Lines(text) {
@@ -72,6 +78,7 @@ func play(t *testing.T, text string) string {
 		}
 		script.WriteString(line + "\n")
 		s.out.Reset()
+		before()
 		s.run(strings.Fields(line))
 		if err := verify(s.engine); err != nil {
 			t.Fatalf("after %q: %v", line, err)

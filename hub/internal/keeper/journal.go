@@ -20,3 +20,18 @@ type Journal interface {
 	// caller's; its records are never changed.
 	Append(ctx context.Context, batch []lease.Record) error
 }
+
+// Compactor is a Journal that can do with the engine's present state in place
+// of all the records that led to it. Its methods are called from the
+// goroutine that appends.
+type Compactor interface {
+	Journal
+	// CompactDue tells whether Compact is worth its while. It is asked after
+	// each Append.
+	CompactDue() bool
+	// Compact replaces everything appended so far by a snapshot, which Load
+	// yields from then on before what was appended later. It keeps the slice,
+	// and may return before it is done; what goes wrong is the next Append's
+	// error.
+	Compact(ctx context.Context, snapshot []lease.Record)
+}

@@ -206,11 +206,20 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 			return fmt.Errorf("keeper: append to the journal: %w", err)
 		}
 	}
+	defer k.compact(ctx) // after the answers
 	for _, c := range calls {
 		close(c.done)
 	}
 	k.hub.publish(notices)
 	return nil
+}
+
+// compact hands the journal a snapshot if it is time for one. The journal has
+// all that the engine knows: it is called between an append and the next step.
+func (k *Keeper) compact(ctx context.Context) {
+	if journal, ok := k.journal.(Compactor); ok && journal.CompactDue() {
+		journal.Compact(context.WithoutCancel(ctx), k.engine.Snapshot())
+	}
 }
 
 // Do carries out one command. The context bounds both the wait for a place in

@@ -29,8 +29,12 @@ func (e *Engine) Apply(rec Record) error {
 			return fmt.Errorf("lease: the snapshot keeps %s on proxy %s, which it does not know", rec.ID, rec.Proxy)
 		}
 	case *ProxyPlaced:
-		if e.proxies[rec.UID] == nil {
+		p := e.proxies[rec.UID]
+		if p == nil {
 			return fmt.Errorf("lease: the snapshot places proxy %s, which it does not know", rec.UID)
+		}
+		if rec.OnSite < 0 || rec.OnSite >= len(p.member.proxies) {
+			return fmt.Errorf("lease: the snapshot places proxy %s at %d of %d proxies of its member", rec.UID, rec.OnSite, len(p.member.proxies))
 		}
 	}
 	var notices Output

@@ -63,6 +63,9 @@ type ProxyPlaced struct {
 	At       time.Time
 	UID      ProxyUID
 	LastUsed time.Time
+	// OnSite is its place among its member's proxies: in that order they join
+	// the queues when the member comes back.
+	OnSite int
 }
 
 // When implements [Record].
@@ -98,7 +101,7 @@ func (e *Engine) Snapshot() []Record {
 		records = append(records, &MemberSeen{At: at, ID: id, Suspect: m.suspect, Seen: moment(m.seen)})
 	}
 	proxies := slices.SortedFunc(maps.Values(e.proxies), func(a, b *proxy) int {
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.known.UID, b.known.UID))
+		return cmp.Or(cmp.Compare(a.fleet.id, b.fleet.id), cmp.Compare(a.index, b.index))
 	})
 	for _, p := range proxies {
 		records = append(records, &ProxySet{At: at, Proxy: p.known})
@@ -108,8 +111,9 @@ func (e *Engine) Snapshot() []Record {
 		records = append(records, e.keepLease(l, at))
 	}
 	records = e.keepSessions(records, at)
+	slices.SortStableFunc(proxies, func(a, b *proxy) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range proxies {
-		records = append(records, &ProxyPlaced{At: at, UID: p.known.UID, LastUsed: moment(p.lastUsed)})
+		records = append(records, &ProxyPlaced{At: at, UID: p.known.UID, LastUsed: moment(p.lastUsed), OnSite: p.onSite})
 	}
 	for _, id := range fleets {
 		if !e.fleets[id].exists {
@@ -282,6 +286,8 @@ func (e *Engine) bindSession(key sessionKey, uid ProxyUID, until int64) {
 func (e *Engine) applyPlaced(r *ProxyPlaced) {
 	p := e.proxies[r.UID]
 	p.lastUsed = nanos(r.LastUsed)
+	p.onSite = r.OnSite
+	p.member.proxies[p.onSite] = p
 	if p.queued == notQueued {
 		return
 	}

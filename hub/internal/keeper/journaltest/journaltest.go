@@ -182,6 +182,17 @@ func Kinds() []lease.Record {
 		&lease.Finished{At: at(7), ID: "lse_1", State: lease.StateReleased, HeldUntil: at(17)},
 		&lease.ProxyRemoved{At: at(8), UID: "px-1"},
 		&lease.FleetRemoved{At: at(9), ID: "crawl/news"},
+		&lease.SnapshotBegun{At: at(10), Sequence: 300},
+		&lease.LeaseKept{
+			At: at(11), ID: "lse_1", Token: lease.FencingToken{Epoch: 1, Sequence: 2}, Principal: "anna", Fleet: "crawl/news", Proxy: "px-1",
+			Target: lease.MustParseTarget("bücher.example"), Network: "PodIP", Exclusive: true, Slots: 5, TTL: time.Minute, Granted: at(3),
+			Expires: at(63), LifetimeEnd: at(3600), State: lease.StateReleased, HeldUntil: at(73), ExitsChanged: true, SessionKey: "cart/\x00ö",
+			RequestID: "r 1", Fingerprint: [32]byte{1, 2, 3}, Forgotten: true,
+			GoneProxy: &lease.Proxy{UID: "px-1", Fleet: "crawl/news", Member: "east", Labels: map[string]string{"a": "b", "c": "d"}, LastSeen: at(2)},
+			GoneFleet: &lease.Policy{MaxLeasesPerProxy: 5, Cooldown: lease.Cooldown{Factor: 1.5}},
+		},
+		&lease.SessionKept{At: at(12), Principal: "anna", Fleet: "crawl/news", Key: "cart", Proxy: "px-1", Until: at(7200)},
+		&lease.ProxyPlaced{At: at(13), UID: "px-1", LastUsed: at(7), OnSite: 3},
 	}
 }
 

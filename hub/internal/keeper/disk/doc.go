@@ -1,0 +1,18 @@
+// Package disk keeps the lease journal in a directory of the hub's own disk.
+//
+// Records are the values of a log-structured store (Pebble) under growing
+// numbers. Each has a version, a kind and a checksum of its own, so that a
+// record that another hub wrote, or that a disk has changed, is refused and
+// not guessed at. An append is one synced batch.
+//
+// The log does not grow without bound: after a number of appends the keeper
+// hands over a snapshot of the engine, which is written beside the appends
+// that follow, and one synced batch makes it count and drops what it replaces.
+// A process that ends in between finds the log as it was.
+//
+// The header says whose journal it is, from when on it holds everything, and
+// the epoch of the last start. A directory is used by one process at a time.
+//
+// The package imports the store and the lease engine, no Kubernetes and no
+// Connect, and nothing else of the hub imports the store.
+package disk

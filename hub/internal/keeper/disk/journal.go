@@ -1,0 +1,269 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/shoal-dev/shoal/hub/internal/lease"
+)
+
+// Options are what a Journal is opened with.
+type Options struct {
+	// Dir is the journal's directory; it is made if need be. Required.
+	Dir string
+	// Owner is the UID of the hub whose leases these are: another hub's
+	// journal is refused. Required.
+	Owner string
+	// Now is the time of this start. Required.
+	Now time.Time
+	// New says that the owner cannot have granted anything before this start,
+	// so that an empty directory is all of its history.
+	New bool
+	// Logger is for what operators should know: discarded by default.
+	Logger *slog.Logger
+	// CompactAfter is how many records are appended at least before a
+	// snapshot replaces them: 100,000 by default.
+	CompactAfter int
+}
+
+// Journal is a keeper.Journal in a directory. Load, Append, CompactDue and
+// Compact are for one goroutine, as the keeper's; the rest may be called from
+// any before that.
+type Journal struct {
+	db      *pebble.DB
+	lock    *pebble.Lock
+	dir     string
+	log     *slog.Logger
+	least   uint64
+	head    header
+	fresh   bool
+	next    uint64 // number of the next record of the log
+	base    uint64 // records of the last snapshot
+	scratch []byte
+
+	compacting sync.WaitGroup
+	mu         sync.Mutex
+	busy       bool
+	failed     error
+}
+
+// Open opens the journal, or makes a new one in an empty directory. It waits
+// for nobody: a directory that is in use is an error.
+func Open(opts Options) (*Journal, error) {
+	if opts.Dir == "" || opts.Owner == "" || opts.Now.IsZero() {
+		return nil, errors.New("disk: Options.Dir, Owner and Now are required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.CompactAfter <= 0 {
+		opts.CompactAfter = 100_000
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the journal's directory; give the hub a writable one: %w", err)
+	}
+	lock, err := pebble.LockDirectory(opts.Dir, vfs.Default)
+	if err != nil {
+		return nil, fmt.Errorf("lock the journal in %s; another hub may be using it: stop that one, or give each its own directory: %w", opts.Dir, err)
+	}
+	j := &Journal{lock: lock, dir: opts.Dir, log: opts.Logger, least: uint64(opts.CompactAfter)}
+	if err := j.open(opts); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+func (j *Journal) open(opts Options) error {
+	if err := checkDirectory(j.dir); err != nil {
+		return err
+	}
+	db, err := pebble.Open(j.dir, &pebble.Options{
+		FormatMajorVersion: pebble.FormatNewest,
+		Lock:               j.lock,
+		Logger:             logger{j.log},
+		// The journal is small, and read once: memory is better spent elsewhere.
+		MemTableSize: 8 << 20,
+		CacheSize:    1 << 20,
+		MaxOpenFiles: 64,
+	})
+	if err != nil {
+		return j.damaged("open it", err)
+	}
+	j.db = db
+	if err := j.start(opts); err != nil {
+		return err
+	}
+	return j.sweep()
+}
+
+// checkDirectory refuses a directory that holds something else.
+func checkDirectory(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the journal's directory: %w", err)
+	}
+	for _, entry := range entries {
+		if !ours(entry) {
+			return fmt.Errorf("%s is no journal: there is %s in it; give the hub a directory of its own with --journal-dir, such as %s",
+				dir, entry.Name(), filepath.Join(dir, "journal"))
+		}
+	}
+	return nil
+}
+
+// ours tells whether the store may have made the entry.
+func ours(entry os.DirEntry) bool {
+	name := entry.Name()
+	if entry.IsDir() {
+		return false
+	}
+	if name == "LOCK" || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") || strings.HasPrefix(name, "marker.") {
+		return true
+	}
+	switch filepath.Ext(name) {
+	case ".log", ".sst", ".dbtmp", ".blob":
+		return true
+	}
+	return false
+}
+
+// Keys. The log and the snapshots are ordered by big-endian numbers.
+var keyHeader = []byte("header")
+
+const (
+	prefixLog      = 'l' // then the record's number
+	prefixSnapshot = 's' // then the generation and the record's number in it
+)
+
+func logKey(n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefixLog}, n)
+}
+
+func snapshotKey(generation, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64([]byte{prefixSnapshot}, generation), n)
+}
+
+// Load implements keeper.Journal: the records of the snapshot, then those
+// appended since.
+func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) error {
+	n, err := j.read(ctx, snapshotKey(j.head.Generation, 0), snapshotKey(j.head.Generation+1, 0), yield)
+	if err != nil {
+		return err
+	}
+	if n != j.head.Snapshot {
+		return j.damaged("read the snapshot", fmt.Errorf("it has %d records, not %d", n, j.head.Snapshot))
+	}
+	first := j.head.LogFrom
+	n, err = j.read(ctx, logKey(first), []byte{prefixLog + 1}, yield)
+	if err != nil {
+		return err
+	}
+	if first+n != j.next {
+		return j.damaged("read the log", fmt.Errorf("%d records are there from number %d on, and the last is %d", n, first, j.next-1))
+	}
+	return nil
+}
+
+// read yields the records of a range of keys and counts them.
+func (j *Journal) read(ctx context.Context, from, to []byte, yield func(lease.Record) error) (n uint64, err error) {
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return 0, j.damaged("read it", err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = j.damaged("read it", closing)
+		}
+	}()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		rec, err := decode(it.Value())
+		if err != nil {
+			err = fmt.Errorf("record %x: %w", it.Key(), err)
+			if errors.Is(err, errNewer) {
+				return n, fmt.Errorf("read the journal in %s: %w", j.dir, err)
+			}
+			return n, j.damaged("read it", err)
+		}
+		if err := yield(rec); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// damaged says what to do about a journal that cannot be read.
+func (j *Journal) damaged(what string, err error) error {
+	return fmt.Errorf("the journal in %s is damaged or its disk is: cannot %s: %w; "+
+		"keep the directory for inspection and start with an empty one: the hub then grants nothing for one maxTTL, and has forgotten cooldowns", j.dir, what, err)
+}
+
+// Append implements keeper.Journal: one batch, synced. The records survive
+// the process and the machine, if the disk keeps what it says it has kept.
+func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
+	if err := j.failure(); err != nil {
+		return err
+	}
+	b := j.db.NewBatch()
+	defer func() { _ = b.Close() }() // after Commit there is nothing that could fail
+	for i, rec := range batch {
+		var err error
+		if j.scratch, err = encode(j.scratch[:0], rec); err != nil {
+			return fmt.Errorf("append to the journal in %s: %w", j.dir, err)
+		}
+		if err := b.Set(logKey(j.next+uint64(i)), j.scratch, nil); err != nil {
+			return fmt.Errorf("append to the journal in %s: %w", j.dir, err)
+		}
+	}
+	if err := b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("append to the journal in %s; is its disk full? %w", j.dir, err)
+	}
+	j.next += uint64(len(batch))
+	return nil
+}
+
+// Close closes the journal, after a snapshot that is being written. It may be
+// called after a failed Open only by Open itself.
+func (j *Journal) Close() error {
+	j.compacting.Wait()
+	var err error
+	if j.db != nil {
+		err = j.db.Close()
+	}
+	return errors.Join(err, j.lock.Close())
+}
+
+// failure is why a snapshot could not be written, if one could not.
+func (j *Journal) failure() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
+}
+
+// logger hands on what the store says.
+type logger struct{ log *slog.Logger }
+
+func (l logger) Infof(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
+
+func (l logger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
+// Fatalf ends the process: the store calls it where it cannot know any more
+// what is on the disk, such as after a failed sync, and must not go on.
+func (l logger) Fatalf(format string, args ...any) {
+	l.log.Error("the journal's disk failed, the hub ends; see to the disk: it may be full", "err", fmt.Sprintf(format, args...))
+	os.Exit(1)
+}

@@ -96,6 +96,10 @@ func (j *Journal) open(opts Options) error {
 		MemTableSize: 8 << 20,
 		CacheSize:    1 << 20,
 		MaxOpenFiles: 64,
+		// Whoever reads what is damaged gets an error, and it says more.
+		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
+			j.log.Error("the journal is damaged", "err", info.String())
+		}},
 	})
 	if err != nil {
 		return j.damaged("open it", err)

@@ -78,8 +78,12 @@ type Config struct {
 	// ShutdownTimeout bounds a graceful stop.
 	ShutdownTimeout time.Duration
 
-	// Journal keeps the leases over restarts; it must hold all that this hub has ever granted. By default there is none
-	// but the memory: a restarted hub then grants nothing, and scales nothing down, for one maxTTL.
+	// JournalType is what keeps the leases. With [JournalMemory], the default, a restarted hub grants nothing, and scales
+	// nothing down, for one maxTTL. With [JournalDisk] it goes on as before.
+	JournalType string
+	// JournalDir is the directory of the disk journal: on a disk that outlives the hub, used by nobody else.
+	JournalDir string
+	// Journal keeps the leases in place of JournalType's; it must hold all that this hub has ever granted.
 	Journal Journal
 	// Clock is the hub's.
 	Clock clock.WithTicker
@@ -99,6 +103,8 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Health.Address, "health-address", DefaultHealthAddress, "address of /healthz, /readyz and /metrics")
 	flags.StringVar(&c.LeaseCertFile, "leases-cert-file", "", "certificate of the crawlers' listener, PEM; by default one of the hub's own authority")
 	flags.StringVar(&c.LeaseKeyFile, "leases-key-file", "", "key of --leases-cert-file, PEM")
+	flags.StringVar(&c.JournalType, "journal", JournalMemory, "what keeps the leases: memory (they end with the hub) or disk")
+	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
 }
@@ -123,6 +129,12 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("say where the hub's Secrets are with --namespace, for example --namespace shoal-system")
 	case len(c.Names) == 0:
 		return c, errors.New("name every DNS name and IP address that the hub is reached by with --san, for example --san hub.example.com")
+	case c.JournalType != "" && c.JournalType != JournalMemory && c.JournalType != JournalDisk:
+		return c, fmt.Errorf("--journal is %q; write %s or %s", c.JournalType, JournalMemory, JournalDisk)
+	case c.JournalType == JournalDisk && c.JournalDir == "":
+		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal")
+	case c.JournalType != JournalDisk && c.JournalDir != "":
+		return c, errors.New("--journal-dir is for --journal=disk; set both or neither")
 	case (c.LeaseCertFile == "") != (c.LeaseKeyFile == ""):
 		return c, errors.New("set --leases-cert-file and --leases-key-file together")
 	}

@@ -79,8 +79,8 @@ type hub struct {
 	created    bool
 	signer     *credential.Signer
 	keeper     *keeper.Keeper
-	startedAt  time.Time
-	complete   bool // the keeper knows every lease there ever was
+	startedAt  time.Time // from then on the keeper knows every lease
+	complete   bool      // and there was none before
 	dispatcher *dispatch.Dispatcher
 	inventory  *inventory.Inventory
 	serving    *identity.Serving
@@ -197,24 +197,23 @@ func (h *hub) identify(ctx context.Context) error {
 }
 
 func (h *hub) keep(ctx context.Context) error {
-	h.startedAt = h.Clock.Now()
-	// An identity that was made just now cannot have granted anything before.
-	h.complete = h.created || h.Journal != nil
-	journal := h.Journal
-	if journal == nil {
-		journal = keeper.NewMemory(keeper.MemoryOptions{})
+	p, err := h.openPast(ctx)
+	if err != nil {
+		return err
 	}
+	h.startedAt, h.complete = p.since, p.complete
 	engine := lease.New(lease.Options{
-		IDs: lease.NewRandomIDs(bufio.NewReader(rand.Reader)),
-		// Each start is an authority of its own, later than all before.
-		Epoch:           uint64(h.startedAt.Unix()), //nolint:gosec // positive since 1970
+		IDs:             lease.NewRandomIDs(bufio.NewReader(rand.Reader)),
+		Epoch:           p.epoch,
 		StartedAt:       h.startedAt,
 		HistoryComplete: h.complete,
 	})
 	h.keeper = keeper.New(keeper.Options{
-		Engine: engine, Journal: journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
+		Engine: engine, Journal: p.journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
 	})
-	h.stages.start(ctx, "keeper", h.keeper.Run)
+	h.stages.start(ctx, "keeper", func(ctx context.Context) error {
+		return errors.Join(h.keeper.Run(ctx), p.close())
+	})
 	return h.stages.await(ctx, h.keeper.Ready())
 }
 

@@ -53,6 +53,7 @@ type Feed struct {
 	proxies map[string]lease.Proxy
 	dirty   dirty
 	seeded  bool
+	recall  recall
 
 	mu sync.Mutex
 	// before are the fleets that an earlier hub had taken up when the feed first looked; nil until then.
@@ -134,10 +135,14 @@ func (f *Feed) Start(ctx context.Context) error {
 // Sync tells the keeper everything that has changed since the last Sync. It must not run beside Start. After an error
 // what was not taken stays to be told.
 func (f *Feed) Sync(ctx context.Context) error {
+	if err := f.remember(ctx); err != nil {
+		return err
+	}
 	if err := f.refresh(ctx); err != nil {
 		return err
 	}
 	f.collect()
+	f.review()
 	return errors.Join(f.tellFleets(ctx), f.tellMembers(ctx), f.tellProxies(ctx), f.tellHeard(ctx))
 }
 
@@ -221,7 +226,7 @@ func (f *Feed) tellMembers(ctx context.Context) error {
 	for name := range f.dirty.members {
 		s, exists := f.world.sites[name]
 		view := f.opts.Inventory.Member(name)
-		suspect := !exists || !s.accepted || view.State != inventory.Ready
+		suspect := !exists || !s.accepted || view.State != inventory.Ready && !f.trusted(name, view)
 		if told, ok := f.members[name]; ok && told == suspect {
 			delete(f.dirty.members, name)
 			continue
@@ -243,7 +248,7 @@ func (f *Feed) tellProxies(ctx context.Context) error {
 		known, told := f.proxies[uid]
 		view, exists := f.opts.Inventory.Proxy(uid)
 		if !exists {
-			if !told {
+			if !told || f.awaited(uid, known) {
 				delete(f.dirty.proxies, uid)
 				continue
 			}

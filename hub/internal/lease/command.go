@@ -155,6 +155,10 @@ type ReadStats struct{ Fleet FleetID }
 // remove. It is answered by [UseList].
 type ReadUse struct{ Fleet FleetID }
 
+// ReadInventory asks for everything that the inventory commands have told, in
+// this life of the hub or in an earlier one. It is answered by [Inventory].
+type ReadInventory struct{}
+
 // SetFleet creates a fleet or changes its policy. Leases keep what they were
 // granted with; slots change at once, and taken ones are never cut. Like the
 // other inventory commands it is answered by [Done] unless it says otherwise.
@@ -202,19 +206,20 @@ type SetReadOnly struct {
 	Why string
 }
 
-func (Acquire) command()     {}
-func (Renew) command()       {}
-func (Release) command()     {}
-func (Report) command()      {}
-func (Get) command()         {}
-func (List) command()        {}
-func (ReadStats) command()   {}
-func (ReadUse) command()     {}
-func (SetFleet) command()    {}
-func (RemoveFleet) command() {}
-func (UpsertProxy) command() {}
-func (RemoveProxy) command() {}
-func (Drain) command()       {}
-func (SetMember) command()   {}
-func (Touch) command()       {}
-func (SetReadOnly) command() {}
+func (Acquire) command()       {}
+func (Renew) command()         {}
+func (Release) command()       {}
+func (Report) command()        {}
+func (Get) command()           {}
+func (List) command()          {}
+func (ReadStats) command()     {}
+func (ReadUse) command()       {}
+func (ReadInventory) command() {}
+func (SetFleet) command()      {}
+func (RemoveFleet) command()   {}
+func (UpsertProxy) command()   {}
+func (RemoveProxy) command()   {}
+func (Drain) command()         {}
+func (SetMember) command()     {}
+func (Touch) command()         {}
+func (SetReadOnly) command()   {}

@@ -215,16 +215,33 @@ type Use struct {
 	Draining       bool
 }
 
-func (Granted) result()  {}
-func (Renewed) result()  {}
-func (Released) result() {}
-func (Reported) result() {}
-func (Found) result()    {}
-func (Page) result()     {}
-func (Done) result()     {}
-func (Drained) result()  {}
-func (Stats) result()    {}
-func (UseList) result()  {}
+// Inventory answers [ReadInventory], in the order of ids.
+type Inventory struct {
+	// Fleets are those that have not been removed.
+	Fleets  []Fleet
+	Members []Member
+	Proxies []Proxy
+}
+
+// Member is what the engine knows of a member.
+type Member struct {
+	ID      MemberID
+	Suspect bool
+	// Seen is when the hub last heard from it; zero for never.
+	Seen time.Time
+}
+
+func (Granted) result()   {}
+func (Renewed) result()   {}
+func (Released) result()  {}
+func (Reported) result()  {}
+func (Found) result()     {}
+func (Page) result()      {}
+func (Done) result()      {}
+func (Drained) result()   {}
+func (Stats) result()     {}
+func (UseList) result()   {}
+func (Inventory) result() {}
 
 // Notice is a volatile message about a live or just ended lease, for its
 // holder's watch. Each is one of the structs below, by value.

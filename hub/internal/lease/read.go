@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -97,4 +98,22 @@ func (e *Engine) readUse(cmd *ReadUse) (Result, *Refusal) {
 		uses = append(uses, use)
 	}
 	return UseList{Proxies: uses}, nil
+}
+
+// readInventory tells what is known of fleets, members and proxies.
+func (e *Engine) readInventory() (Result, *Refusal) {
+	var known Inventory
+	for _, id := range slices.Sorted(maps.Keys(e.fleets)) {
+		if f := e.fleets[id]; f.exists {
+			known.Fleets = append(known.Fleets, Fleet{ID: id, Created: moment(f.created), Policy: f.policy})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(e.members)) {
+		m := e.members[id]
+		known.Members = append(known.Members, Member{ID: id, Suspect: m.suspect, Seen: moment(m.seen)})
+	}
+	for _, uid := range slices.Sorted(maps.Keys(e.proxies)) {
+		known.Proxies = append(known.Proxies, e.proxies[uid].known)
+	}
+	return known, nil
 }

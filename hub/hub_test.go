@@ -409,6 +409,9 @@ func TestRunRefusesConfigurations(t *testing.T) {
 		"URLAsName":    {"a certificate has names, not URLs", func(c *hub.Config) { c.Names = []string{"https://hub.example"} }, "without scheme or port"},
 		"NameWithPort": {"a certificate has names, not ports", func(c *hub.Config) { c.Names = []string{"hub.example:8443"} }, "without scheme or port"},
 		"HalfAKeyPair": {"one is of no use without the other", func(c *hub.Config) { c.LeaseCertFile = "x" }, "--leases-key-file"},
+		"Journal":      {"there is no such journal", func(c *hub.Config) { c.JournalType = "paper" }, "write memory or disk"},
+		"DiskNowhere":  {"a disk journal must be somewhere", func(c *hub.Config) { c.JournalType = hub.JournalDisk }, "--journal-dir"},
+		"DirOfMemory":  {"the memory needs no directory", func(c *hub.Config) { c.JournalDir = "/x" }, "--journal=disk"},
 		"AddressInUse": {"somebody else has it", func(c *hub.Config) { c.Leases.Address = taken.Addr().String() }, "--leases-address"},
 	}
 	for name, c := range cases {

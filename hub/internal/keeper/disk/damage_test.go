@@ -67,6 +67,15 @@ func TestDamage(t *testing.T) {
 		"FlippedByteInTheLog": {damage: func(t *testing.T, dir string, _ *Options) {
 			rewrite(t, onlyFile(t, dir, "*.log"), func(b []byte) []byte { b[used(b)/4] ^= 1; return b })
 		}, says: "start with an empty one"},
+		"FlippedByteInItsLastBlock": {damage: func(t *testing.T, dir string, _ *Options) {
+			rewrite(t, onlyFile(t, dir, "*.log"), func(b []byte) []byte { b[used(b)-8000] ^= 1; return b })
+		}, says: "start with an empty one"},
+		"FlippedByteInTheLastAppendButOne": {damage: func(t *testing.T, dir string, _ *Options) {
+			rewrite(t, onlyFile(t, dir, "*.log"), func(b []byte) []byte {
+				b[bytes.LastIndex(b, logKey(filled-40))] ^= 1
+				return b
+			})
+		}, says: "and 2940 and those after it are not"},
 		"FlippedByteInATable": {flushed: true, damage: func(t *testing.T, dir string, _ *Options) {
 			rewrite(t, onlyFile(t, dir, "*.sst"), func(b []byte) []byte { b[len(b)/4] ^= 1; return b })
 		}, says: "start with an empty one"},
@@ -85,7 +94,9 @@ func TestDamage(t *testing.T) {
 			change(t, *opts, func(j *Journal) error { return j.db.Delete(logKey(5), pebble.Sync) })
 		}, says: "start with an empty one"},
 		"RecordOfANewerHub": {damage: func(t *testing.T, dir string, opts *Options) {
-			change(t, *opts, func(j *Journal) error { return j.db.Set(logKey(5), seal([]byte{9, 9, 9}), pebble.Sync) })
+			change(t, *opts, func(j *Journal) error {
+				return j.db.Set(logKey(5), append([]byte{0}, seal([]byte{9, 9, 9})...), pebble.Sync)
+			})
 		}, says: "newer hub"},
 		"ForeignFile": {damage: func(t *testing.T, dir string, _ *Options) {
 			if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("mine"), 0o600); err != nil {

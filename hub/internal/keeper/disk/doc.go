@@ -11,9 +11,8 @@
 // A process that ends in between finds the log as it was.
 //
 // A torn end of the store's log is what a process leaves that died while it
-// wrote: it is dropped, as nobody was answered. Damage further up is refused.
-// Within the last block of the log (32 KiB) the store cannot tell the two
-// apart: a byte that a disk changed there cuts off what follows.
+// wrote: it is dropped, as nobody was answered. Damage further up is refused:
+// see tail.go. Only within the very last append the two look the same.
 //
 // The header says whose journal it is, from when on it holds everything, and
 // the epoch of the last start. A directory is used by one process at a time.

@@ -88,6 +88,10 @@ func (j *Journal) open(opts Options) error {
 	if err := checkDirectory(j.dir); err != nil {
 		return err
 	}
+	log, err := newestLog(j.dir)
+	if err != nil {
+		return err
+	}
 	db, err := pebble.Open(j.dir, &pebble.Options{
 		FormatMajorVersion: pebble.FormatNewest,
 		Lock:               j.lock,
@@ -107,6 +111,9 @@ func (j *Journal) open(opts Options) error {
 	j.db = db
 	if err := j.start(opts); err != nil {
 		return err
+	}
+	if number, found := lost(log, j.next); found {
+		return j.damaged("read the end of the log", fmt.Errorf("record %d is there, and %d and those after it are not", number, j.next))
 	}
 	return j.sweep()
 }
@@ -161,7 +168,9 @@ func snapshotKey(generation, n uint64) []byte {
 // Load implements keeper.Journal: the records of the snapshot, then those
 // appended since.
 func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) error {
-	n, err := j.read(ctx, snapshotKey(j.head.Generation, 0), snapshotKey(j.head.Generation+1, 0), yield)
+	n, err := j.read(ctx, snapshotKey(j.head.Generation, 0), snapshotKey(j.head.Generation+1, 0), func(value []byte) error {
+		return j.deliver(value, yield)
+	})
 	if err != nil {
 		return err
 	}
@@ -169,7 +178,13 @@ func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) erro
 		return j.damaged("read the snapshot", fmt.Errorf("it has %d records, not %d", n, j.head.Snapshot))
 	}
 	first := j.head.LogFrom
-	n, err = j.read(ctx, logKey(first), []byte{prefixLog + 1}, yield)
+	n, err = j.read(ctx, logKey(first), []byte{prefixLog + 1}, func(value []byte) error {
+		_, data, err := splitPlace(value)
+		if err != nil {
+			return j.damaged("read it", err)
+		}
+		return j.deliver(data, yield)
+	})
 	if err != nil {
 		return err
 	}
@@ -179,8 +194,20 @@ func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) erro
 	return nil
 }
 
-// read yields the records of a range of keys and counts them.
-func (j *Journal) read(ctx context.Context, from, to []byte, yield func(lease.Record) error) (n uint64, err error) {
+// deliver yields a record.
+func (j *Journal) deliver(data []byte, yield func(lease.Record) error) error {
+	rec, err := decode(data)
+	switch {
+	case errors.Is(err, errNewer):
+		return fmt.Errorf("read the journal in %s: a record is unknown: %w", j.dir, err)
+	case err != nil:
+		return j.damaged("read a record", err)
+	}
+	return yield(rec)
+}
+
+// read calls each with the values of a range of keys, and counts them.
+func (j *Journal) read(ctx context.Context, from, to []byte, each func([]byte) error) (n uint64, err error) {
 	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return 0, j.damaged("read it", err)
@@ -194,15 +221,7 @@ func (j *Journal) read(ctx context.Context, from, to []byte, yield func(lease.Re
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		rec, err := decode(it.Value())
-		if err != nil {
-			err = fmt.Errorf("record %x: %w", it.Key(), err)
-			if errors.Is(err, errNewer) {
-				return n, fmt.Errorf("read the journal in %s: %w", j.dir, err)
-			}
-			return n, j.damaged("read it", err)
-		}
-		if err := yield(rec); err != nil {
+		if err := each(it.Value()); err != nil {
 			return n, err
 		}
 		n++
@@ -226,7 +245,8 @@ func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
 	defer func() { _ = b.Close() }() // after Commit there is nothing that could fail
 	for i, rec := range batch {
 		var err error
-		if j.scratch, err = encode(j.scratch[:0], rec); err != nil {
+		j.scratch = binary.AppendUvarint(j.scratch[:0], uint64(i))
+		if j.scratch, err = encode(j.scratch, rec); err != nil {
 			return fmt.Errorf("append to the journal in %s: %w", j.dir, err)
 		}
 		if err := b.Set(logKey(j.next+uint64(i)), j.scratch, nil); err != nil {

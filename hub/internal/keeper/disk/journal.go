@@ -88,6 +88,13 @@ func (j *Journal) open(opts Options) error {
 	if err := checkDirectory(j.dir); err != nil {
 		return err
 	}
+	usage, err := vfs.Default.GetDiskUsage(j.dir)
+	if err != nil {
+		return fmt.Errorf("ask how much room the journal's disk has: %w", err)
+	}
+	if err := checkRoom(j.dir, usage.AvailBytes); err != nil {
+		return err
+	}
 	log, err := newestLog(j.dir)
 	if err != nil {
 		return err
@@ -116,6 +123,18 @@ func (j *Journal) open(opts Options) error {
 		return j.damaged("read the end of the log", fmt.Errorf("record %d is there, and %d and those after it are not", number, j.next))
 	}
 	return j.sweep()
+}
+
+// leastRoom is what a start needs: the log is rewritten as tables, and a new
+// one begun. With less the store would wait for room without an end.
+const leastRoom = 32 << 20
+
+func checkRoom(dir string, available uint64) error {
+	if available < leastRoom {
+		return fmt.Errorf("the disk of the journal in %s has %d MiB left, and a start needs %d; make room, or give it a larger volume",
+			dir, available>>20, leastRoom>>20)
+	}
+	return nil
 }
 
 // checkDirectory refuses a directory that holds something else.

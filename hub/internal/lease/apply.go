@@ -24,7 +24,7 @@ func (e *Engine) Apply(rec Record) error {
 		if e.leases[rec.ID] == nil {
 			return fmt.Errorf("lease: the journal ends %s, which it never granted", rec.ID)
 		}
-	case *LeaseKept:
+	case *Kept:
 		if rec.GoneProxy == nil && e.proxies[rec.Proxy] == nil {
 			return fmt.Errorf("lease: the snapshot keeps %s on proxy %s, which it does not know", rec.ID, rec.Proxy)
 		}
@@ -91,7 +91,7 @@ func (e *Engine) apply(rec Record, out *Output) {
 		e.dropFleet(f)
 	case *SnapshotBegun:
 		e.sequence = max(e.sequence, rec.Sequence)
-	case *LeaseKept:
+	case *Kept:
 		e.applyKept(rec)
 	case *SessionKept:
 		e.bindSession(sessionKey{principal: rec.Principal, fleet: rec.Fleet, key: rec.Key}, rec.Proxy, nanos(rec.Until))

@@ -14,8 +14,8 @@ type SnapshotBegun struct {
 	Sequence uint64
 }
 
-// LeaseKept is one lease of a snapshot, as it is and not as it came about.
-type LeaseKept struct {
+// Kept is one lease of a snapshot, as it is and not as it came about.
+type Kept struct {
 	At          time.Time
 	ID          ID
 	Token       FencingToken
@@ -72,7 +72,7 @@ type ProxyPlaced struct {
 func (r *SnapshotBegun) When() time.Time { return r.At }
 
 // When implements [Record].
-func (r *LeaseKept) When() time.Time { return r.At }
+func (r *Kept) When() time.Time { return r.At }
 
 // When implements [Record].
 func (r *SessionKept) When() time.Time { return r.At }
@@ -179,8 +179,8 @@ func (e *Engine) remembered() []*lease {
 	return all
 }
 
-func (e *Engine) keepLease(l *lease, at time.Time) *LeaseKept {
-	rec := &LeaseKept{
+func (e *Engine) keepLease(l *lease, at time.Time) *Kept {
+	rec := &Kept{
 		At: at, ID: l.id, Token: l.token, Principal: l.principal, Fleet: l.fleet.id, Proxy: l.proxy.known.UID, Target: l.target,
 		Network: l.network, Exclusive: l.exclusive, Slots: l.slots, TTL: l.ttl, Granted: moment(l.granted), Expires: moment(l.expires),
 		LifetimeEnd: moment(l.lifetimeEnd), State: l.state, ExitsChanged: l.change != l.proxy.change, SessionKey: l.session,
@@ -204,7 +204,7 @@ func (e *Engine) keepLease(l *lease, at time.Time) *LeaseKept {
 }
 
 // applyKept takes a lease from a snapshot.
-func (e *Engine) applyKept(r *LeaseKept) {
+func (e *Engine) applyKept(r *Kept) {
 	f := e.keptFleet(r)
 	p := e.proxies[r.Proxy]
 	if r.GoneProxy != nil {
@@ -261,7 +261,7 @@ func (e *Engine) applyKept(r *LeaseKept) {
 }
 
 // keptFleet returns the fleet of a lease of a snapshot, which may be gone.
-func (e *Engine) keptFleet(r *LeaseKept) *fleet {
+func (e *Engine) keptFleet(r *Kept) *fleet {
 	if r.GoneFleet == nil {
 		return e.fleetFor(r.Fleet)
 	}

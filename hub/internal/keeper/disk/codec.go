@@ -51,7 +51,7 @@ var kinds = map[kind]func() lease.Record{
 	kindExitCooled:    func() lease.Record { return new(lease.ExitCooled) },
 	kindTargetPaused:  func() lease.Record { return new(lease.TargetPaused) },
 	kindSnapshotBegun: func() lease.Record { return new(lease.SnapshotBegun) },
-	kindLeaseKept:     func() lease.Record { return new(lease.LeaseKept) },
+	kindLeaseKept:     func() lease.Record { return new(lease.Kept) },
 	kindSessionKept:   func() lease.Record { return new(lease.SessionKept) },
 	kindProxyPlaced:   func() lease.Record { return new(lease.ProxyPlaced) },
 }
@@ -91,11 +91,11 @@ func decode(data []byte) (lease.Record, error) {
 	if body[0] != format {
 		return nil, fmt.Errorf("it has version %d, not %d: %w", body[0], format, errNewer)
 	}
-	make, known := kinds[kind(body[1])]
+	fresh, known := kinds[kind(body[1])]
 	if !known {
 		return nil, fmt.Errorf("it is of kind %d: %w", body[1], errNewer)
 	}
-	rec := make()
+	rec := fresh()
 	c := coder{in: body[2:]}
 	c.record(rec)
 	switch {

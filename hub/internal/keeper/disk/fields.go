@@ -27,7 +27,7 @@ func kindOf(rec lease.Record) kind {
 		return kindTargetPaused
 	case *lease.SnapshotBegun:
 		return kindSnapshotBegun
-	case *lease.LeaseKept:
+	case *lease.Kept:
 		return kindLeaseKept
 	case *lease.SessionKept:
 		return kindSessionKept
@@ -88,7 +88,7 @@ func (c *coder) record(rec lease.Record) {
 	case *lease.SnapshotBegun:
 		c.time(&r.At)
 		c.uint(&r.Sequence)
-	case *lease.LeaseKept:
+	case *lease.Kept:
 		c.kept(r)
 	case *lease.SessionKept:
 		c.time(&r.At)
@@ -168,7 +168,7 @@ func (c *coder) granted(r *lease.LeasesGranted) {
 	c.time(&r.SessionUntil)
 }
 
-func (c *coder) kept(r *lease.LeaseKept) {
+func (c *coder) kept(r *lease.Kept) {
 	c.time(&r.At)
 	text(c, &r.ID)
 	c.token(&r.Token)

@@ -183,7 +183,7 @@ func Kinds() []lease.Record {
 		&lease.ProxyRemoved{At: at(8), UID: "px-1"},
 		&lease.FleetRemoved{At: at(9), ID: "crawl/news"},
 		&lease.SnapshotBegun{At: at(10), Sequence: 300},
-		&lease.LeaseKept{
+		&lease.Kept{
 			At: at(11), ID: "lse_1", Token: lease.FencingToken{Epoch: 1, Sequence: 2}, Principal: "anna", Fleet: "crawl/news", Proxy: "px-1",
 			Target: lease.MustParseTarget("bücher.example"), Network: "PodIP", Exclusive: true, Slots: 5, TTL: time.Minute, Granted: at(3),
 			Expires: at(63), LifetimeEnd: at(3600), State: lease.StateReleased, HeldUntil: at(73), ExitsChanged: true, SessionKey: "cart/\x00ö",

@@ -305,12 +305,24 @@ func TestWatchTellsNewsOnce(t *testing.T) {
 	}
 	report("OK", true)
 	report("SLOW", true)
-	if c := w.Take(); len(c.Placements) != 0 || cmp.Diff([]string{"a"}, c.Proxies) != "" {
-		t.Errorf("measurements are no news of the placement: %+v", c)
+	if c := w.Take(); len(c.Placements) != 0 || len(c.Counts) != 0 || cmp.Diff([]string{"a"}, c.Proxies) != "" {
+		t.Errorf("measurements are no news of placement or member: %+v", c)
 	}
 	report("PROXY_DOWN", false)
-	if c := w.Take(); cmp.Diff([]string{"pp"}, c.Placements) != "" {
+	if c := w.Take(); cmp.Diff([]string{"pp"}, c.Placements) != "" || cmp.Diff([]string{"east"}, c.Counts) != "" || len(c.Members) != 0 {
 		t.Errorf("that it is not ready any more is: %+v", c)
+	}
+	b.ObserveProxy("east", "b", &agentv1.ProxyReport{PlacementUid: "pp", Name: "b"}, b.now())
+	if c := w.Take(); cmp.Diff([]string{"east"}, c.Counts) != "" {
+		t.Errorf("there is one more: %+v", c)
+	}
+	b.Gone("east", "b", b.now())
+	if c := w.Take(); cmp.Diff([]string{"east"}, c.Counts) != "" {
+		t.Errorf("there is one less: %+v", c)
+	}
+	b.Gone("east", "b", b.now())
+	if c := w.Take(); len(c.Counts) != 0 {
+		t.Errorf("what was gone is not gone again: %+v", c)
 	}
 	b.Tick()
 	w.Take()

@@ -83,32 +83,44 @@ func TestLiveness(t *testing.T) {
 		// The bounds are the promise: 15 s and 45 s.
 		"Silence": {
 			{sync, Ready},
-			{silence(SuspectAfter - time.Millisecond), Ready}, {silence(time.Millisecond), Suspect},
-			{silence(30*time.Second - time.Millisecond), Suspect}, {silence(time.Millisecond), Unreachable},
+			{silence(SuspectAfter - time.Millisecond), Ready},
+			{silence(time.Millisecond), Suspect},
+			{silence(30*time.Second - time.Millisecond), Suspect},
+			{silence(time.Millisecond), Unreachable},
 		},
 		// One frame proves little.
 		"SuspectRecoversSlowly": {
-			{sync, Ready}, {silence(20 * time.Second), Suspect},
+			{sync, Ready},
+			{silence(20 * time.Second), Suspect},
 			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
-			{beat(5 * time.Second), Suspect}, {beat(5 * time.Second), Ready},
+			{beat(5 * time.Second), Suspect},
+			{beat(5 * time.Second), Ready},
 		},
 		"AGapBeginsAnew": {
-			{sync, Ready}, {silence(20 * time.Second), Suspect},
-			{func(b *bench) { b.Heard("east", b.now()) }, Suspect}, {silence(16 * time.Second), Suspect},
-			{func(b *bench) { b.Heard("east", b.now()) }, Suspect}, {beat(5 * time.Second), Suspect},
+			{sync, Ready},
+			{silence(20 * time.Second), Suspect},
+			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
+			{silence(16 * time.Second), Suspect},
+			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
+			{beat(5 * time.Second), Suspect},
 			{beat(5 * time.Second), Ready},
 		},
 		// After a long loss only a complete report counts.
 		"UnreachableNeedsAResync": {
-			{sync, Ready}, {silence(time.Minute), Unreachable},
-			{beat(time.Minute), Suspect}, {sync, Ready},
+			{sync, Ready},
+			{silence(time.Minute), Unreachable},
+			{beat(time.Minute), Suspect},
+			{sync, Ready},
 		},
 		"QuickReconnectIsNoLoss": {
-			{sync, Ready}, {func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
-			{silence(10 * time.Second), Ready}, {func(b *bench) { b.connect("one") }, Ready},
+			{sync, Ready},
+			{func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
+			{silence(10 * time.Second), Ready},
+			{func(b *bench) { b.connect("one") }, Ready},
 		},
 		"DisconnectedForLong": {
-			{sync, Ready}, {func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
+			{sync, Ready},
+			{func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
 			{silence(15 * time.Second), Suspect},
 		},
 	}

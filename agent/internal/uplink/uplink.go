@@ -114,7 +114,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		began := u.o.Clock.Now()
 		err := u.converse(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the session ended because it was told to
 		}
 		lived := u.o.Clock.Since(began)
 		if lived >= steady {

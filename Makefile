@@ -35,6 +35,7 @@ test: packages ## unit tests of every module with the race detector, controllers
 	  echo "== $$m"; (cd $$m && go test $(TEST_FLAGS) ./...) || failed="$$failed $$m"; \
 	done; \
 	echo "== test"; (cd test && go test $(TEST_FLAGS) $$(go list ./... | grep -v /e2e)) || failed="$$failed test"; \
+	echo "== hack"; (cd hack && GOWORK=off go test ./...) || failed="$$failed hack"; \
 	[ -z "$$failed" ] || { echo "make test: failed in:$$failed" >&2; exit 1; }; echo "make test: every module passed"
 
 .PHONY: e2e

@@ -10,14 +10,14 @@ clusters := $(dir $(lastword $(MAKEFILE_LIST)))
 
 .PHONY: kind-up kind-down images clean-cache
 
-kind-up: ## Bring up a hub cluster and MEMBERS=2 member clusters of NODES=1 each, on kind
+kind-up: ## bring up a hub cluster and MEMBERS=2 member clusters of NODES=1 each, on kind
 	@$(clusters)clusters.sh up --prefix $(PREFIX) --members $(MEMBERS) --nodes-per-member $(NODES)
 
-kind-down: ## Remove the clusters and all that came with them, but for the caches
+kind-down: ## remove the clusters and all that came with them, but for the caches
 	@$(clusters)clusters.sh down --prefix $(PREFIX)
 
-images: ## Build the container images of Shoal as archives, without a registry
+images: ## build the container images of Shoal as archives, without a registry
 	@$(clusters)images.sh build
 
-clean-cache: ## Remove what the clusters and images were built from (the next kind-up takes minutes)
+clean-cache: ## remove what the clusters and images were built from (the next kind-up takes minutes)
 	@$(clusters)clusters.sh clean

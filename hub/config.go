@@ -75,6 +75,9 @@ type Config struct {
 
 	// LeaderElection lets several hubs run of which one works; the others wait and are not ready.
 	LeaderElection bool
+	// LeaderLease is how long a leader that is gone without a word holds up the next; one that cannot renew for two
+	// thirds of it gives up. DefaultLeaderLease if it is zero.
+	LeaderLease time.Duration
 	// ShutdownTimeout bounds a graceful stop.
 	ShutdownTimeout time.Duration
 
@@ -106,6 +109,7 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.JournalType, "journal", JournalMemory, "what keeps the leases: memory (they end with the hub) or disk")
 	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
+	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
 }
 
@@ -135,6 +139,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal")
 	case c.JournalType != JournalDisk && c.JournalDir != "":
 		return c, errors.New("--journal-dir is for --journal=disk; set both or neither")
+	case c.LeaderLease != 0 && c.LeaderLease < 3*time.Second:
+		return c, fmt.Errorf("--leader-lease is %s; write 3s or more, or every slow answer of the API server ends the leader", c.LeaderLease)
 	case (c.LeaseCertFile == "") != (c.LeaseKeyFile == ""):
 		return c, errors.New("set --leases-cert-file and --leases-key-file together")
 	}
@@ -149,6 +155,9 @@ func (c Config) complete() (Config, error) {
 		if listen.Address == "" {
 			listen.Address = address
 		}
+	}
+	if c.LeaderLease == 0 {
+		c.LeaderLease = DefaultLeaderLease
 	}
 	if c.ShutdownTimeout <= 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout

@@ -14,17 +14,16 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The leader's lease on its office: how long it lasts, by when it must be renewed, how often that is tried.
-const (
-	leaderLease    = 6 * time.Second
-	leaderDeadline = 4 * time.Second
-	leaderRetry    = time.Second
-	leaderName     = "shoal-hub"
-)
+// leaderName is the name of the Lease object that hubs are elected by.
+const leaderName = "shoal-hub"
+
+// DefaultLeaderLease is how long a leader that is gone without a word holds up the next. It must renew within two
+// thirds of it, and tries six times: 6 s, 4 s and 1 s.
+const DefaultLeaderLease = 6 * time.Second
 
 // newElection returns a stage that stands for election, and a channel that is closed when it has won. The stage ends
 // with an error when the office is lost: whoever comes next must find nobody else at work.
-func newElection(config *rest.Config, namespace string) (run func(context.Context) error, won <-chan struct{}, err error) {
+func newElection(config *rest.Config, namespace string, lease time.Duration) (run func(context.Context) error, won <-chan struct{}, err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a client for the election: %w", err)
@@ -41,9 +40,9 @@ func newElection(config *rest.Config, namespace string) (run func(context.Contex
 	elected := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
-		LeaseDuration: leaderLease,
-		RenewDeadline: leaderDeadline,
-		RetryPeriod:   leaderRetry,
+		LeaseDuration: lease,
+		RenewDeadline: lease * 2 / 3,
+		RetryPeriod:   lease / 6,
 		// The stage is stopped after all that works under the lease.
 		ReleaseOnCancel: true,
 		Name:            leaderName,

@@ -133,7 +133,7 @@ func (h *hub) elect(ctx context.Context) error {
 	if !h.LeaderElection {
 		return nil
 	}
-	run, won, err := newElection(h.RestConfig, h.Namespace)
+	run, won, err := newElection(h.RestConfig, h.Namespace, h.LeaderLease)
 	if err != nil {
 		return err
 	}

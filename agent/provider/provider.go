@@ -103,9 +103,9 @@ type Provider interface {
 	// Create asks for an instance. Success means that the request was taken, not that the instance runs: Get tells.
 	//
 	// It is idempotent by name: where an instance of that name exists and is of the same proxy ([Identity.SameProxy]),
-	// Create succeeds and changes nothing. KindAlreadyExists means that the name is taken by something that is not ours; KindInvalidSpec, that this
-	// request can never succeed. After any other error the instance may exist or not, and the controller looks before it
-	// asks again.
+	// Create succeeds and changes nothing. KindAlreadyExists means that the name is taken by something that is not
+	// ours; KindInvalidSpec, that this request can never succeed. After any other error the instance may exist or not,
+	// and the controller looks before it asks again.
 	Create(ctx context.Context, r Request) error
 
 	// Get observes one instance by name. KindNotFound means that the provider does not have it: before the first Create,

@@ -87,8 +87,6 @@ const (
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonNotRegistered means that no agent has registered for the member.
 	ReasonNotRegistered = "NotRegistered"
-	// ReasonIdentityConflict means that another cluster claims the member's name.
-	ReasonIdentityConflict = "IdentityConflict"
 	// ReasonHeard means that the member's heartbeats arrive.
 	ReasonHeard = "Heard"
 	// ReasonNeverHeard means that the member has not connected since the hub started.

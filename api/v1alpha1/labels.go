@@ -27,6 +27,9 @@ const (
 
 	// AnnotationSpecHash is the hash of the spec an instance was made from; another hash means another instance.
 	AnnotationSpecHash = "shoal.dev/spec-hash"
+	// AnnotationHomeClusterUID is the UID of the cluster that the agent keeps its objects in, on everything a provider
+	// made.
+	AnnotationHomeClusterUID = "shoal.dev/home-cluster-uid"
 	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and the agent does not know.
 	AnnotationUnknownFields = "shoal.dev/unknown-fields"
 

@@ -5,13 +5,11 @@ import (
 	"time"
 )
 
-// ErrSilent means that the peer has not been heard for longer than it may be
-// silent. The stream may look alive: whatever is between may answer for a peer
-// that is dead.
+// ErrSilent means that the peer has not been heard for longer than it may be silent. The stream may look alive:
+// whatever is between may answer for a peer that is dead.
 var ErrSilent = errors.New("the peer is silent")
 
-// ProtocolError means that the peer has sent what it must not. Trying again
-// with the same peer will hardly help.
+// ProtocolError means that the peer has sent what it must not. Trying again with the same peer will hardly help.
 type ProtocolError struct{ Reason string }
 
 // Error says what the peer did.
@@ -19,39 +17,35 @@ func (e *ProtocolError) Error() string { return "session protocol: " + e.Reason 
 
 // Config holds the figures of a session. Zero values mean the defaults.
 type Config struct {
-	// HeartbeatInterval is how often heartbeats are sent; 5 s. A hub tells it
-	// to the agent, whose own value is not used.
+	// HeartbeatInterval is how often heartbeats are sent; 5 s. A hub tells it to the agent, whose own value is not
+	// used.
 	HeartbeatInterval time.Duration
 	// MissedHeartbeats is how many intervals the peer may be silent; 3.
 	MissedHeartbeats int
 	// HandshakeTimeout is how long to wait for Hello or Welcome; 15 s.
 	HandshakeTimeout time.Duration
-	// ResendAfter is how long to wait for an ack before the item is sent again;
-	// 5 s. It doubles each time, up to ResendCap; 1 min.
+	// ResendAfter is how long to wait for an ack before the item is sent again; 5 s. It doubles each time, up to
+	// ResendCap; 1 min.
 	ResendAfter, ResendCap time.Duration
-	// DigestEvery is the mean time between two digests; 5 min. Jitter spreads
-	// it over half to one and a half of it.
+	// DigestEvery is the mean time between two digests; 5 min. Jitter spreads it over half to one and a half of it.
 	DigestEvery time.Duration
-	// ResyncRetry is how long to wait for a snapshot that was asked for, or for
-	// the next item of one that has begun, before asking again; 30 s.
+	// ResyncRetry is how long to wait for a snapshot that was asked for, or for the next item of one that has begun,
+	// before asking again; 30 s.
 	ResyncRetry time.Duration
-	// SnapshotPause is the least time between two snapshots; 1 s. It doubles
-	// while they come in a row, up to SnapshotPauseCap; 1 min.
+	// SnapshotPause is the least time between two snapshots; 1 s. It doubles while they come in a row, up to
+	// SnapshotPauseCap; 1 min.
 	SnapshotPause, SnapshotPauseCap time.Duration
-	// ConfirmAfter is how long to wait before asking for the snapshot that
-	// confirms one that was held back; 10 s.
+	// ConfirmAfter is how long to wait before asking for the snapshot that confirms one that was held back; 10 s.
 	ConfirmAfter time.Duration
-	// Handful is how many items a snapshot may prune without being doubted,
-	// however few are known; 3.
+	// Handful is how many items a snapshot may prune without being doubted, however few are known; 3.
 	Handful int
-	// Graves is how many deleted uids are remembered, so that a late Upsert does
-	// not revive them; 4096. The oldest are forgotten first.
+	// Graves is how many deleted uids are remembered, so that a late Upsert does not revive them; 4096. The oldest are
+	// forgotten first.
 	Graves int
 	// Jitter returns a random number in [0, 1). Nil means 0.5, always.
 	Jitter func() float64
 
-	// Known are the items that the caller holds from earlier sessions. Those
-	// missing from the snapshot are pruned.
+	// Known are the items that the caller holds from earlier sessions. Those missing from the snapshot are pruned.
 	Known []Version
 }
 

@@ -14,8 +14,8 @@ type Version struct {
 	Hash       string
 }
 
-// digest sorts the versions in place, by uid, and returns a hash over them. Two
-// lists have the same digest exactly when they hold the same versions.
+// digest sorts the versions in place, by uid, and returns a hash over them. Two lists have the same digest exactly when
+// they hold the same versions.
 func digest(versions []Version) []byte {
 	slices.SortFunc(versions, func(a, b Version) int { return cmp.Compare(a.UID, b.UID) })
 	h := sha256.New()

@@ -1,29 +1,24 @@
-// Package session is the protocol between the hub and an agent as a pure state
-// machine: frames and time go in, frames and events come out.
+// Package session is the protocol between the hub and an agent as a pure state machine: frames and time go in, frames
+// and events come out.
 //
-// A session is symmetric. Each side sends a lane of items (the hub what it
-// desires, the agent what it observes) and receives the other's. Only the
-// handshake differs: the agent says Hello, the hub answers Welcome. The package
-// imports no Kubernetes, no Connect, no clock, and starts no goroutine; a
-// [Session] is not safe for concurrent use. Package pump drives one over a
-// stream.
+// A session is symmetric. Each side sends a lane of items (the hub what it desires, the agent what it observes) and
+// receives the other's. Only the handshake differs: the agent says Hello, the hub answers Welcome. The package imports
+// no Kubernetes, no Connect, no clock, and starts no goroutine; a [Session] is not safe for concurrent use. Package
+// pump drives one over a stream.
 //
 // # A sender's lane
 //
-// Items are kept latest-wins by uid: however often one changes before the
-// stream has room, what is sent is what it is then. Memory is bounded by the
-// number of items and nothing is dropped: an item that could not be sent is
-// marked and sent later.
+// Items are kept latest-wins by uid: however often one changes before the stream has room, what is sent is what it is
+// then. Memory is bounded by the number of items and nothing is dropped: an item that could not be sent is marked and
+// sent later.
 //
 //	SnapshotBegin{n} Upsert… SnapshotEnd{n, count, digest}   then Upsert, Tombstone, Digest…
 //
-// The digest is over (uid, generation, hash), in order of uid, of what was sent
-// since SnapshotBegin and not taken back by a Tombstone. Changes during a
-// snapshot are part of it: the digest is of what the receiver has if nothing
-// was lost. Tombstones are kept until they are acknowledged. What is not
-// acknowledged without an error is sent again, after a growing while; that is
-// how a failed Apply is retried as well. Every few minutes, with nothing left
-// to send, a Digest lets the receiver find what was lost.
+// The digest is over (uid, generation, hash), in order of uid, of what was sent since SnapshotBegin and not taken back
+// by a Tombstone. Changes during a snapshot are part of it: the digest is of what the receiver has if nothing was lost.
+// Tombstones are kept until they are acknowledged. What is not acknowledged without an error is sent again, after a
+// growing while; that is how a failed Apply is retried as well. Every few minutes, with nothing left to send, a Digest
+// lets the receiver find what was lost.
 //
 // # A receiver's lane
 //
@@ -64,6 +59,6 @@
 //  6. Carry [Session.Sequence] into the next session of the same process, with
 //     [Session.StartAfter].
 //
-// Messages that are handed in belong to the session from then on, and those
-// that it hands out are shared: nobody may change them.
+// Messages that are handed in belong to the session from then on, and those that it hands out are shared: nobody may
+// change them.
 package session

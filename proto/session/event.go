@@ -2,38 +2,32 @@ package session
 
 import agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 
-// Event is something for the caller to act on. It is one of [Greeted],
-// [Welcomed], [Beat], [Apply], [Delete], [Resynced], [HeldBack], [Acked] and
-// [TombstoneAcked].
+// Event is something for the caller to act on. It is one of [Greeted], [Welcomed], [Beat], [Apply], [Delete],
+// [Resynced], [HeldBack], [Acked] and [TombstoneAcked].
 type Event interface{ event() }
 
-// Greeted tells the hub who calls. It must be answered with [Session.Welcome],
-// or by ending the session.
+// Greeted tells the hub who calls. It must be answered with [Session.Welcome], or by ending the session.
 type Greeted struct{ Hello *agentv1.Hello }
 
-// Welcomed tells the agent that the hub has let it in. It comes again, with the
-// same epoch, when the hub has new keys.
+// Welcomed tells the agent that the hub has let it in. It comes again, with the same epoch, when the hub has new keys.
 type Welcomed struct{ Welcome *agentv1.Welcome }
 
 // Beat says that the peer has sent a heartbeat.
 type Beat struct{}
 
-// Apply asks to act on an item. The answer is [Session.Applied] with the uid
-// and sequence of the Upsert.
+// Apply asks to act on an item. The answer is [Session.Applied] with the uid and sequence of the Upsert.
 type Apply struct{ Upsert *agentv1.Upsert }
 
-// Delete asks to remove an item, known or not. The answer is [Session.Applied]
-// with UID and Sequence.
+// Delete asks to remove an item, known or not. The answer is [Session.Applied] with UID and Sequence.
 type Delete struct {
 	UID      string
 	Sequence uint64
-	// Pruned says that the item was missing from a snapshot, rather than named
-	// by a tombstone.
+	// Pruned says that the item was missing from a snapshot, rather than named by a tombstone.
 	Pruned bool
 }
 
-// Resynced says that a snapshot whose digest matched has been acted on: all its
-// items were applied, or failed to, and what it lacked was deleted.
+// Resynced says that a snapshot whose digest matched has been acted on: all its items were applied, or failed to, and
+// what it lacked was deleted.
 type Resynced struct {
 	// Snapshot is its number, which grows within the session.
 	Snapshot uint64
@@ -43,9 +37,8 @@ type Resynced struct {
 	Pruned int
 }
 
-// HeldBack says that a snapshot whose digest matched lacks so many known items
-// that none is deleted before another snapshot lacks them too. The session asks
-// for that one by itself.
+// HeldBack says that a snapshot whose digest matched lacks so many known items that none is deleted before another
+// snapshot lacks them too. The session asks for that one by itself.
 type HeldBack struct {
 	Snapshot uint64
 	// Missing of Known items would be deleted.
@@ -57,8 +50,7 @@ type Acked struct {
 	UID        string
 	Generation int64
 	Hash       string
-	// Problem says, for people, why it could not. The item is sent again later
-	// unless Problem is empty.
+	// Problem says, for people, why it could not. The item is sent again later unless Problem is empty.
 	Problem string
 }
 

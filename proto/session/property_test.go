@@ -11,10 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConvergence joins two machines by a link that cuts, loses, doubles and
-// reorders, while things change, fail and restart on both sides. At all times
-// nothing is deleted that the other side wants, and memory is bounded by what
-// there is. Once the faults stop, both sides have what the other tells.
+// TestConvergence joins two machines by a link that cuts, loses, doubles and reorders, while things change, fail and
+// restart on both sides. At all times nothing is deleted that the other side wants, and memory is bounded by what there
+// is. Once the faults stop, both sides have what the other tells.
 func TestConvergence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &storm{T: t, world: newWorld(Config{Graves: 8, Jitter: func() float64 { return 0.25 }})}
@@ -150,8 +149,7 @@ func (s *storm) send(t *rapid.T) {
 	s.any(t).ready(rapid.IntRange(0, 6).Draw(t, "room"))
 }
 
-// index draws a frame on the way from p. Nothing overtakes the handshake: it is
-// what opens a stream.
+// index draws a frame on the way from p. Nothing overtakes the handshake: it is what opens a stream.
 func index(t *rapid.T, p *peer) int {
 	if p.out[0].GetHello() != nil || p.out[0].GetWelcome() != nil {
 		return 0
@@ -211,8 +209,7 @@ func (s *storm) check(p *peer, e Event) {
 	}
 }
 
-// bounded finds memory that grows with what has happened rather than with what
-// there is.
+// bounded finds memory that grows with what has happened rather than with what there is.
 func (s *storm) bounded() {
 	for _, p := range []*peer{s.hub, s.agent} {
 		if p.session == nil {

@@ -14,8 +14,8 @@ import (
 type receiver struct {
 	cfg     *Config
 	entries map[string]*entry
-	// waiting holds the uids with something to hand out, graves those that are
-	// only remembered as deleted, both once each and in order.
+	// waiting holds the uids with something to hand out, graves those that are only remembered as deleted, both once
+	// each and in order.
 	waiting, graves []string
 	// acks holds the acks to be sent, one for each uid of ackOrder.
 	acks     map[string]*agentv1.Ack
@@ -25,8 +25,7 @@ type receiver struct {
 	// snapshot is the last one that began; active says that it has not ended.
 	snapshot uint64
 	active   bool
-	// before is how many items were known when it began; progress is when it
-	// last made some.
+	// before is how many items were known when it began; progress is when it last made some.
 	before   int
 	progress time.Time
 	// synced says that a snapshot of this session has matched.
@@ -34,8 +33,7 @@ type receiver struct {
 	// doubted says that the last one was held back.
 	doubted bool
 
-	// done is the Resynced that waits for the uids in barrier, each to get as
-	// far as the sequence it had then.
+	// done is the Resynced that waits for the uids in barrier, each to get as far as the sequence it had then.
 	done    *Resynced
 	barrier map[string]uint64
 
@@ -52,16 +50,14 @@ type entry struct {
 	sequence uint64
 	// seenIn is the snapshot within which it was last received.
 	seenIn uint64
-	// gone says that the item was deleted, as far as received; buried that it
-	// is among the graves.
+	// gone says that the item was deleted, as far as received; buried that it is among the graves.
 	gone, buried bool
 	// pruning says that it is gone because a snapshot lacked it.
 	pruning bool
 
 	// next is what to hand out, an Apply or a Delete; nil for nothing.
 	next Event
-	// busy says that something was handed out whose outcome is awaited; working
-	// is its sequence.
+	// busy says that something was handed out whose outcome is awaited; working is its sequence.
 	busy    bool
 	working uint64
 
@@ -146,8 +142,8 @@ func (r *receiver) accept(e *entry, sequence uint64, next Event) {
 	r.hand(e, next)
 }
 
-// repeat answers a sequence that was received before: with the outcome if it is
-// known, by trying again if it was bad, and else when it will be known.
+// repeat answers a sequence that was received before: with the outcome if it is known, by trying again if it was bad,
+// and else when it will be known.
 func (r *receiver) repeat(e *entry, again Event) {
 	switch {
 	case !e.settled:

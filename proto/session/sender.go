@@ -15,8 +15,7 @@ type sender struct {
 	items    map[string]*item
 	// queue holds the uids of the items that are queued, once each.
 	queue []string
-	// unacked are the uids that were sent and not acknowledged; resendAt is a
-	// time before which none of them is due.
+	// unacked are the uids that were sent and not acknowledged; resendAt is a time before which none of them is due.
 	unacked  map[string]struct{}
 	resendAt time.Time
 	events   []Event
@@ -26,8 +25,7 @@ type sender struct {
 	// wanted says that a snapshot is to be sent, from notBefore on.
 	wanted    bool
 	notBefore time.Time
-	// snapshot numbers the snapshots; begun is when the last one began, in a
-	// row of how many.
+	// snapshot numbers the snapshots; begun is when the last one began, in a row of how many.
 	snapshot uint64
 	begun    time.Time
 	row      int
@@ -51,8 +49,8 @@ type item struct {
 	// needed says that the present snapshot lacks the item or tombstone.
 	needed bool
 	queued bool
-	// sentIn is the snapshot within which sent, the version that was sent last,
-	// belongs to what the peer is believed to have; 0 for none.
+	// sentIn is the snapshot within which sent, the version that was sent last, belongs to what the peer is believed to
+	// have; 0 for none.
 	sentIn uint64
 	sent   Version
 	// acked and problem are what the peer said of this sequence.
@@ -144,8 +142,7 @@ func (s *sender) begin(now time.Time) {
 	s.active, s.opening = true, true
 	s.queue = s.queue[:0]
 	uids := slices.Sorted(maps.Keys(s.items))
-	// Tombstones go first: what they name must not look as if the snapshot alone
-	// lacked it.
+	// Tombstones go first: what they name must not look as if the snapshot alone lacked it.
 	slices.SortStableFunc(uids, func(a, b string) int {
 		return order(s.items[a].upsert != nil) - order(s.items[b].upsert != nil)
 	})
@@ -289,8 +286,7 @@ func (s *sender) takeFrames(now time.Time, to []*agentv1.Frame, room int) []*age
 	return to
 }
 
-// send returns the frame of an item, which is from then on believed to be with
-// the peer.
+// send returns the frame of an item, which is from then on believed to be with the peer.
 func (s *sender) send(now time.Time, it *item) *agentv1.Frame {
 	s.met(it)
 	if !it.acked {
@@ -319,8 +315,7 @@ func (s *sender) end(now time.Time) *agentv1.Frame {
 	}}}
 }
 
-// sentVersions is what the peer has if nothing was lost since the snapshot
-// began.
+// sentVersions is what the peer has if nothing was lost since the snapshot began.
 func (s *sender) sentVersions() []Version {
 	versions := make([]Version, 0, len(s.items))
 	for _, it := range s.items {

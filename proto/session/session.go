@@ -48,17 +48,15 @@ type Session struct {
 type Ready struct {
 	// Frames are to be sent, in order, before those of any later Ready.
 	Frames []*agentv1.Frame
-	// Events are to be acted on. Apply and Delete may be acted on at the same
-	// time as other events; the rest in order.
+	// Events are to be acted on. Apply and Delete may be acted on at the same time as other events; the rest in order.
 	Events []Event
 }
 
 // NewHub returns the hub's end of a session with an agent that has just called.
 func NewHub(now time.Time, cfg Config) *Session { return newSession(now, cfg, true) }
 
-// NewAgent returns the agent's end of a session, which begins with the hello.
-// The hello's last_epoch is the least that the hub's epoch must exceed; its
-// inventory is set from [Config.Known].
+// NewAgent returns the agent's end of a session, which begins with the hello. The hello's last_epoch is the least that
+// the hub's epoch must exceed; its inventory is set from [Config.Known].
 func NewAgent(now time.Time, cfg Config, hello *agentv1.Hello) *Session {
 	s := newSession(now, cfg, false)
 	s.lastEpoch = hello.GetLastEpoch()
@@ -80,30 +78,27 @@ func newSession(now time.Time, cfg Config, hub bool) *Session {
 // Epoch returns the epoch of the session, or 0 before Welcome.
 func (s *Session) Epoch() uint64 { return s.epoch }
 
-// StartAfter makes the session count its sequences from there on. It must be
-// called before anything was put.
+// StartAfter makes the session count its sequences from there on. It must be called before anything was put.
 func (s *Session) StartAfter(sequence uint64) { s.out.sequence = sequence }
 
-// Sequence returns the last sequence that was used, for StartAfter of the next
-// session of the same process with the same peer.
+// Sequence returns the last sequence that was used, for StartAfter of the next session of the same process with the
+// same peer.
 func (s *Session) Sequence() uint64 { return s.out.sequence }
 
-// Put makes u the present version of its item. Its sequence is set by the
-// session. Nothing happens if generation and hash are what they were.
+// Put makes u the present version of its item. Its sequence is set by the session. Nothing happens if generation and
+// hash are what they were.
 func (s *Session) Put(u *agentv1.Upsert) { s.out.put(u) }
 
-// Delete takes the item back: the peer is told until it acknowledges, also if
-// it was never told of the item in this session.
+// Delete takes the item back: the peer is told until it acknowledges, also if it was never told of the item in this
+// session.
 func (s *Session) Delete(uid string) { s.out.delete(uid) }
 
-// Complete says that all items that exist have been put. No snapshot is sent
-// before it.
+// Complete says that all items that exist have been put. No snapshot is sent before it.
 func (s *Session) Complete() { s.out.complete = true }
 
-// Welcome lets the agent in. The epoch must come from [Epochs]; the heartbeat
-// interval is set from [Config]. Calling it again, with the same epoch, sends
-// the agent new keys. It panics before [Greeted] and on an agent's end: that is
-// a mistake of the caller.
+// Welcome lets the agent in. The epoch must come from [Epochs]; the heartbeat interval is set from [Config]. Calling it
+// again, with the same epoch, sends the agent new keys. It panics before [Greeted] and on an agent's end: that is a
+// mistake of the caller.
 func (s *Session) Welcome(now time.Time, w *agentv1.Welcome) {
 	switch {
 	case !s.hub || s.phase == waiting:
@@ -115,21 +110,18 @@ func (s *Session) Welcome(now time.Time, w *agentv1.Welcome) {
 	s.control = append(s.control, &agentv1.Frame{Kind: &agentv1.Frame_Welcome{Welcome: w}})
 }
 
-// Resync asks the peer for a snapshot, after the given while. The reason is for
-// people.
+// Resync asks the peer for a snapshot, after the given while. The reason is for people.
 func (s *Session) Resync(now time.Time, after time.Duration, reason string) {
 	s.in.ask(now.Add(after), reason)
 }
 
-// Applied reports the outcome of an [Apply] or [Delete]: the problem, for
-// people, or an empty text if there was none. An outcome that nobody waits for
-// is ignored.
+// Applied reports the outcome of an [Apply] or [Delete]: the problem, for people, or an empty text if there was none.
+// An outcome that nobody waits for is ignored.
 func (s *Session) Applied(now time.Time, uid string, sequence uint64, problem string) {
 	s.in.applied(now, uid, sequence, problem)
 }
 
-// Step takes a frame of the peer. An error ends the session: it is [ErrSilent]
-// or a [*ProtocolError].
+// Step takes a frame of the peer. An error ends the session: it is [ErrSilent] or a [*ProtocolError].
 func (s *Session) Step(now time.Time, f *agentv1.Frame) error {
 	if s.err != nil {
 		return s.err
@@ -210,8 +202,8 @@ func (s *Session) opened(now time.Time, epoch uint64) {
 	s.beatAt = now.Add(s.cfg.HeartbeatInterval)
 }
 
-// Tick lets time pass. It must be called no later than [Session.Next] says; an
-// earlier call does no harm. An error ends the session, as with Step.
+// Tick lets time pass. It must be called no later than [Session.Next] says; an earlier call does no harm. An error ends
+// the session, as with Step.
 func (s *Session) Tick(now time.Time) error {
 	if s.err != nil {
 		return s.err

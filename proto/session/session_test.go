@@ -74,8 +74,8 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// TestPriority checks that acks and heartbeats do not wait behind items, and
-// that no more frames are handed out than there is room for.
+// TestPriority checks that acks and heartbeats do not wait behind items, and that no more frames are handed out than
+// there is room for.
 func TestPriority(t *testing.T) {
 	w := newWorld(Config{})
 	w.hub.complete, w.agent.complete = true, true
@@ -108,8 +108,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestResyncPace checks that a peer that asks again and again for a snapshot
-// gets fewer and fewer.
+// TestResyncPace checks that a peer that asks again and again for a snapshot gets fewer and fewer.
 func TestResyncPace(t *testing.T) {
 	w := newWorld(Config{})
 	w.agent.complete = true

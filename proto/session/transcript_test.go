@@ -17,9 +17,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt instead of comparing with it")
 
-// TestTranscripts runs the commands of testdata/*.txt, the lines that begin
-// with "$", and compares what happens with the lines below each of them. The
-// commands are those of [script.run].
+// TestTranscripts runs the commands of testdata/*.txt, the lines that begin with "$", and compares what happens with
+// the lines below each of them. The commands are those of [script.run].
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

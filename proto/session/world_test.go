@@ -10,8 +10,8 @@ import (
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
-// world is a hub and an agent, each with what it wants the other to have and
-// what it has of the other, and a link between them.
+// world is a hub and an agent, each with what it wants the other to have and what it has of the other, and a link
+// between them.
 type world struct {
 	now        time.Time
 	cfg        Config
@@ -71,8 +71,7 @@ func (w *world) restart(p *peer) {
 	p.complete, p.sequence = false, 0
 	clear(p.acked)
 	if p == w.hub {
-		// What members reported is in memory; what is desired, and what is being
-		// deleted, is in objects.
+		// What members reported is in memory; what is desired, and what is being deleted, is in objects.
 		w.epochs = Epochs{}
 		clear(p.kept)
 		return
@@ -269,8 +268,7 @@ func (w *world) flow() {
 	}
 }
 
-// pass lets time pass, and ticks when the sessions ask for it. each is called
-// after every tick.
+// pass lets time pass, and ticks when the sessions ask for it. each is called after every tick.
 func (w *world) pass(d time.Duration, each func()) {
 	until := w.now.Add(d)
 	for {

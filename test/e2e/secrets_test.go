@@ -157,10 +157,9 @@ func (s *story) places(ctx context.Context) (map[string]string, error) {
 					continue
 				}
 				found[place] = log
-				if status.RestartCount > 0 {
-					if found[place+", before it restarted"], err = c.PodLog(ctx, pods.Items[i].Name, status.Name, true); err != nil {
-						return nil, err
-					}
+				// The kubelet keeps what a restarted container has logged for a while only.
+				if log, err = c.PodLog(ctx, pods.Items[i].Name, status.Name, true); status.RestartCount > 0 && err == nil {
+					found[place+", before it restarted"] = log
 				}
 			}
 		}

@@ -61,9 +61,8 @@ func (p *Process) Restarted(ctx context.Context) error {
 		return fmt.Errorf("pod %s has not restarted", pod.Name)
 	case !status.Ready:
 		return fmt.Errorf("pod %s has restarted and is not ready yet", pod.Name)
-	case status.LastTerminationState.Terminated == nil:
-		return fmt.Errorf("pod %s does not tell how its last container ended", pod.Name)
-	case status.LastTerminationState.Terminated.ExitCode != 137:
+	// The kubelet may have removed what was left of the container, and then no longer tells.
+	case status.LastTerminationState.Terminated != nil && status.LastTerminationState.Terminated.ExitCode != 137:
 		return fmt.Errorf("pod %s ended with code %d, not with 137, which SIGKILL leaves", pod.Name, status.LastTerminationState.Terminated.ExitCode)
 	}
 	return nil

@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// backoffBase and backoffCap bound the wait before an attempt. The jitter is
-	// over the whole of it and comes after the cap: else all who have reached
-	// the cap would come at once.
+	// backoffBase and backoffCap bound the wait before an attempt. The jitter is over the whole of it and comes after
+	// the cap: else all who have reached the cap would come at once.
 	backoffBase, backoffCap = time.Second, 10 * time.Second
-	// slowLeast and slowMost bound the wait after an answer that only a person
-	// can change, or that another instance of this agent has caused.
+	// slowLeast and slowMost bound the wait after an answer that only a person can change, or that another instance of
+	// this agent has caused.
 	slowLeast, slowMost = 10 * time.Second, 30 * time.Second
 	// longestAsked bounds what a hub may ask to wait.
 	longestAsked = 5 * time.Minute
@@ -25,8 +24,8 @@ const (
 	steady = 30 * time.Second
 )
 
-// pause returns how long to wait after err, on the attempt'th bad attempt in a
-// row, counted from 0. random is in [0, 1).
+// pause returns how long to wait after err, on the attempt'th bad attempt in a row, counted from 0. random is in
+// [0, 1).
 func pause(err error, attempt int, random float64) time.Duration {
 	if asked, ok := comeBackAfter(err); ok {
 		// Those who are sent away together must not come back together.

@@ -18,8 +18,7 @@ const keysRetry = 2 * time.Second
 // conversation is one session.
 type conversation struct {
 	*Uplink
-	// ctx ends with the session. It is kept here for callbacks that have no
-	// other way to get it.
+	// ctx ends with the session. It is kept here for callbacks that have no other way to get it.
 	ctx    context.Context //nolint:containedctx // the conversation is the call
 	calls  chan pump.Call
 	others sync.WaitGroup
@@ -58,8 +57,7 @@ func (u *Uplink) converse(ctx context.Context) error {
 				m, err := stream.Receive()
 				return m.GetFrame(), err
 			},
-			// net/http does not look at the context while it waits for more of the
-			// request, so that has to end as well.
+			// net/http does not look at the context while it waits for more of the request, so that has to end as well.
 			StopReceive: func() {
 				cancel()
 				_ = stream.CloseSend()
@@ -203,8 +201,8 @@ func (c *conversation) watch() {
 	}
 }
 
-// work runs a call of the Applier beside the session and reports its outcome.
-// The session allows one for each uid, so there are no more of them than items.
+// work runs a call of the Applier beside the session and reports its outcome. The session allows one for each uid, so
+// there are no more of them than items.
 func (c *conversation) work(uid string, sequence uint64, do func(context.Context) error) {
 	c.others.Go(func() {
 		select {

@@ -19,17 +19,16 @@ import (
 // maxMessage bounds a message of the hub; the greatest is a spec.
 const maxMessage = 8 << 20
 
-// Dialer makes clients that each have a connection of their own, so that an
-// attempt never inherits one that is dead without knowing it. Its Dial is for
-// [Options.Dial]; it is not safe for concurrent use.
+// Dialer makes clients that each have a connection of their own, so that an attempt never inherits one that is dead
+// without knowing it. Its Dial is for [Options.Dial]; it is not safe for concurrent use.
 type Dialer struct {
 	url  string
 	tls  func() *tls.Config
 	last *http.Transport
 }
 
-// NewDialer returns a dialer for the hub at an https URL. tls is asked for each
-// connection. It is an error if the URL is not one to dial.
+// NewDialer returns a dialer for the hub at an https URL. tls is asked for each connection. It is an error if the URL
+// is not one to dial.
 func NewDialer(hubURL string, tls func() *tls.Config) (*Dialer, error) {
 	u, err := url.Parse(hubURL)
 	switch {
@@ -43,8 +42,8 @@ func NewDialer(hubURL string, tls func() *tls.Config) (*Dialer, error) {
 	return &Dialer{url: hubURL, tls: tls}, nil
 }
 
-// Dial returns a client. It does not connect: the first call does. The
-// connection of the client before is closed as soon as nothing uses it.
+// Dial returns a client. It does not connect: the first call does. The connection of the client before is closed as
+// soon as nothing uses it.
 func (d *Dialer) Dial(context.Context) (agentv1connect.AgentServiceClient, error) {
 	if d.last != nil {
 		d.last.CloseIdleConnections()
@@ -58,9 +57,8 @@ func (d *Dialer) Dial(context.Context) (agentv1connect.AgentServiceClient, error
 		TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout:     time.Minute,
 		Protocols:           protocols,
-		// A connection over which nothing comes and whose other end does not
-		// answer a ping is closed. The session's heartbeats prove more: that the
-		// hub itself is alive, and not only what stands before it.
+		// A connection over which nothing comes and whose other end does not answer a ping is closed. The session's
+		// heartbeats prove more: that the hub itself is alive, and not only what stands before it.
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:  10 * time.Second,
 			PingTimeout:      10 * time.Second,

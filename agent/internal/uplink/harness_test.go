@@ -64,8 +64,7 @@ func (s *state) await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// fakeHub is the other end: what it desires and what was reported to it are
-// kept across its sessions.
+// fakeHub is the other end: what it desires and what was reported to it are kept across its sessions.
 type fakeHub struct {
 	agentv1connect.UnimplementedAgentServiceHandler
 	state
@@ -192,8 +191,7 @@ func (h *fakeHub) handle(now time.Time, s *session.Session, e session.Event) err
 	return nil
 }
 
-// inProcess returns a Dial without a network that reaches whatever current
-// returns; nil is a hub that does not answer.
+// inProcess returns a Dial without a network that reaches whatever current returns; nil is a hub that does not answer.
 func inProcess(current func() *fakeHub) func(context.Context) (agentv1connect.AgentServiceClient, error) {
 	return func(context.Context) (agentv1connect.AgentServiceClient, error) {
 		h := current()

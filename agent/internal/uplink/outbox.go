@@ -8,15 +8,13 @@ import (
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
-// Outbox holds what the agent has observed, for the sessions that tell the hub:
-// the latest of each uid, and the uids that are no more until the hub has
-// acknowledged that. Memory is bounded by the number of objects. It is safe for
+// Outbox holds what the agent has observed, for the sessions that tell the hub: the latest of each uid, and the uids
+// that are no more until the hub has acknowledged that. Memory is bounded by the number of objects. It is safe for
 // concurrent use, its methods return at once, and it serves one [Uplink].
 type Outbox struct {
 	mu    sync.Mutex
 	items map[string]*agentv1.Upsert
-	// told are the uids that a hub may know of, gone those of them that no
-	// longer exist.
+	// told are the uids that a hub may know of, gone those of them that no longer exist.
 	told, gone map[string]struct{}
 	changed    map[string]struct{}
 	ready      bool
@@ -32,9 +30,8 @@ func NewOutbox() *Outbox {
 	}
 }
 
-// Put makes u the latest that was observed under its uid: that of the Proxy, or
-// of the ProxyPlacement for the report of a ProxySet. Its hash must change
-// whenever its body does; with the same generation and hash nothing happens. Its
+// Put makes u the latest that was observed under its uid: that of the Proxy, or of the ProxyPlacement for the report of
+// a ProxySet. Its hash must change whenever its body does; with the same generation and hash nothing happens. Its
 // sequence is not used. u must not be changed afterwards.
 func (o *Outbox) Put(u *agentv1.Upsert) {
 	o.mu.Lock()
@@ -64,8 +61,8 @@ func (o *Outbox) Delete(uid string) {
 	o.change(uid)
 }
 
-// MarkReady says that everything that exists has been put. Before it the hub is
-// told nothing: it would take what is missing for gone.
+// MarkReady says that everything that exists has been put. Before it the hub is told nothing: it would take what is
+// missing for gone.
 func (o *Outbox) MarkReady() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,8 +90,7 @@ type news struct {
 	complete bool
 }
 
-// takeAll returns everything there is, for a session that begins, and the
-// sequence it starts after.
+// takeAll returns everything there is, for a session that begins, and the sequence it starts after.
 func (o *Outbox) takeAll() (n news, sequence uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -92,8 +92,7 @@ func (l *listener) kill() {
 	<-l.done
 }
 
-// TestDialer keeps a session over real TLS while the hub's process goes and
-// another comes.
+// TestDialer keeps a session over real TLS while the hub's process goes and another comes.
 func TestDialer(t *testing.T) {
 	c, pool := certificate(t)
 	first := newFakeHub()
@@ -178,8 +177,7 @@ func newHole(t *testing.T, to string) (h *hole, address string) {
 	return h, l.Addr().String()
 }
 
-// forward copies. While the hole is closed it takes and forgets, and what has
-// lost bytes forwards no more.
+// forward copies. While the hole is closed it takes and forgets, and what has lost bytes forwards no more.
 func (h *hole) forward(to io.Writer, from io.Reader) {
 	buf := make([]byte, 32<<10)
 	for lost := false; ; {
@@ -195,8 +193,8 @@ func (h *hole) forward(to io.Writer, from io.Reader) {
 	}
 }
 
-// TestBlackhole cuts the network without a word. The agent notices by the
-// heartbeats that do not come, and has a new session once the network is back.
+// TestBlackhole cuts the network without a word. The agent notices by the heartbeats that do not come, and has a new
+// session once the network is back.
 func TestBlackhole(t *testing.T) {
 	c, pool := certificate(t)
 	h := newFakeHub()

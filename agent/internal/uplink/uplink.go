@@ -28,28 +28,25 @@ type Item struct {
 	Spec []byte
 }
 
-// Applier keeps what the hub desires. For one uid there is at most one call of
-// Apply or Delete at a time, and later calls are newer; for several uids they
-// run at the same time. What fails is tried again after some seconds, growing.
+// Applier keeps what the hub desires. For one uid there is at most one call of Apply or Delete at a time, and later
+// calls are newer; for several uids they run at the same time. What fails is tried again after some seconds, growing.
 type Applier interface {
-	// Held returns the version of everything that is kept. What is in it and not
-	// in the hub's first complete list is deleted.
+	// Held returns the version of everything that is kept. What is in it and not in the hub's first complete list is
+	// deleted.
 	Held(ctx context.Context) ([]*agentv1.Held, error)
-	// Apply keeps the item and returns once it is kept durably. It is called
-	// again for items that are kept already, in each session. The text of an
-	// error reaches the hub, for people.
+	// Apply keeps the item and returns once it is kept durably. It is called again for items that are kept already, in
+	// each session. The text of an error reaches the hub, for people.
 	Apply(ctx context.Context, item Item) error
 	// Delete removes the item. It is no error if there is none.
 	Delete(ctx context.Context, uid string) error
-	// SetKeys keeps what credentials of leases are checked with. It is tried
-	// again until it succeeds or newer keys come.
+	// SetKeys keeps what credentials of leases are checked with. It is tried again until it succeeds or newer keys
+	// come.
 	SetKeys(ctx context.Context, keys []byte) error
 	// Welcomed tells who the hub and the member are. It must return at once.
 	Welcomed(hubUID, memberUID string)
 }
 
-// Options are what an [Uplink] is made with. Dial, Member, Identity, Applier,
-// Outbox and Clock are required.
+// Options are what an [Uplink] is made with. Dial, Member, Identity, Applier, Outbox and Clock are required.
 type Options struct {
 	// Dial returns a client for the next session; [Dialer] has one.
 	Dial func(ctx context.Context) (agentv1connect.AgentServiceClient, error)
@@ -66,8 +63,7 @@ type Options struct {
 	Applier Applier
 	Outbox  *Outbox
 	Clock   clock.Clock
-	// Logger gets the beginnings and ends of sessions and what could not be
-	// applied: discarded by default.
+	// Logger gets the beginnings and ends of sessions and what could not be applied: discarded by default.
 	Logger *slog.Logger
 	// Parallel is how many calls of Apply and Delete may run at a time; 16.
 	Parallel int
@@ -112,14 +108,13 @@ func New(o Options) (*Uplink, error) {
 // Connected tells whether a session is open. It is safe for concurrent use.
 func (u *Uplink) Connected() bool { return u.connected.Load() }
 
-// Run keeps a session with the hub until ctx ends, and returns nil then. It must
-// not be called twice.
+// Run keeps a session with the hub until ctx ends, and returns nil then. It must not be called twice.
 func (u *Uplink) Run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		began := u.o.Clock.Now()
 		err := u.converse(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the session ended because it was told to
 		}
 		lived := u.o.Clock.Since(began)
 		if lived >= steady {

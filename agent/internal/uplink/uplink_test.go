@@ -33,8 +33,7 @@ func (n *network) current() *fakeHub {
 	return n.hub
 }
 
-// TestHubRestart has the hub go away, and another process come back, while
-// things change on both sides.
+// TestHubRestart has the hub go away, and another process come back, while things change on both sides.
 func TestHubRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n network
@@ -104,8 +103,8 @@ func TestHubRestart(t *testing.T) {
 	})
 }
 
-// TestAgentRestart starts a second agent where the first has ended: it holds
-// what the first has kept, and observes anew.
+// TestAgentRestart starts a second agent where the first has ended: it holds what the first has kept, and observes
+// anew.
 func TestAgentRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n network

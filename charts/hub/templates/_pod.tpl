@@ -22,6 +22,7 @@ spec:
         {{- end }}
         - --san=shoal-hub.{{ .Release.Namespace }}.svc
         - --leader-elect
+        - --leader-lease={{ .Values.leaderLease }}
         - --log-level={{ .Values.logLevel }}
         {{- if eq .Values.journal.type "disk" }}
         - --journal=disk

@@ -84,8 +84,7 @@ func (h *hole) forward(to io.Writer, from io.Reader) {
 	}
 }
 
-// TestBlackhole cuts the network without a word. Both ends notice by the
-// heartbeats that do not come.
+// TestBlackhole cuts the network without a word. Both ends notice by the heartbeats that do not come.
 func TestBlackhole(t *testing.T) {
 	h := newFakeHub(t, func(o *Options) { o.Session.HeartbeatInterval = 100 * time.Millisecond })
 	n := h.listen(t)
@@ -104,8 +103,8 @@ func TestBlackhole(t *testing.T) {
 	}
 }
 
-// TestStuckPeer supersedes a session whose agent has stopped reading, with much
-// under way to it: the new one must not wait for it.
+// TestStuckPeer supersedes a session whose agent has stopped reading, with much under way to it: the new one must not
+// wait for it.
 func TestStuckPeer(t *testing.T) {
 	h := newFakeHub(t, nil)
 	n := h.listen(t)

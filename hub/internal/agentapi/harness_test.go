@@ -237,8 +237,8 @@ func (h *fakeHub) listen(t *testing.T) *network {
 	return n
 }
 
-// dial returns a client with the certificate of an agent, or without one if
-// agent is empty, that reaches the hub at the address.
+// dial returns a client with the certificate of an agent, or without one if agent is empty, that reaches the hub at the
+// address.
 func (n *network) dial(t *testing.T, agent, address string) agentv1connect.AgentServiceClient {
 	t.Helper()
 	config := &tls.Config{RootCAs: n.authority.Pool(), MinVersion: tls.VersionTLS13}
@@ -291,8 +291,7 @@ type fakeAgent struct {
 	err      error
 }
 
-// call begins a session for the member. Its items are put and complete at once
-// unless incomplete is true.
+// call begins a session for the member. Its items are put and complete at once unless incomplete is true.
 func call(t *testing.T, client agentv1connect.AgentServiceClient, hello *agentv1.Hello, incomplete bool, items ...*agentv1.Upsert) *fakeAgent {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ends in Cleanup, after the hub is told
@@ -323,8 +322,7 @@ func call(t *testing.T, client agentv1connect.AgentServiceClient, hello *agentv1
 					m, err := stream.Receive()
 					return m.GetFrame(), err
 				},
-				// The transport does not look at the context while it waits for
-				// more to send.
+				// The transport does not look at the context while it waits for more to send.
 				StopReceive: func() { cancel(); _ = stream.CloseSend() },
 				Abort:       cancel,
 			},

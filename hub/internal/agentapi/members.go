@@ -15,8 +15,8 @@ var (
 	errTooOld     = errors.New("the session has reached its greatest age")
 )
 
-// members knows the newest session of each member. Its memory is bounded by the
-// number of members that were ever let in.
+// members knows the newest session of each member. Its memory is bounded by the number of members that were ever let
+// in.
 type members struct {
 	mu        sync.Mutex
 	epochs    session.Epochs
@@ -43,8 +43,8 @@ func newMembers() *members {
 	return &members{live: map[string]*live{}, sequences: map[string]uint64{}}
 }
 
-// claim makes a session the newest of its member and cancels the one before.
-// The caller must release it, and wait for that one before it does anything.
+// claim makes a session the newest of its member and cancels the one before. The caller must release it, and wait for
+// that one before it does anything.
 func (m *members) claim(member string, seen uint64, cancel context.CancelCauseFunc) (*live, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,8 +63,8 @@ func (m *members) claim(member string, seen uint64, cancel context.CancelCauseFu
 	return l, nil
 }
 
-// await waits until the session before has ended. It has been cancelled, so
-// that is soon. It returns an error if the session was superseded meanwhile.
+// await waits until the session before has ended. It has been cancelled, so that is soon. It returns an error if the
+// session was superseded meanwhile.
 func (m *members) await(l *live) error {
 	if l.before != nil {
 		<-l.before.ended

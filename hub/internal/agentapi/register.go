@@ -15,8 +15,8 @@ import (
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
-// Register is open to everybody who can reach the listener, and each call of it costs the API server a few reads.
-// These bounds let a hundred members join in a minute and keep a stranger from being a burden.
+// Register is open to everybody who can reach the listener, and each call of it costs the API server a few reads. These
+// bounds let a hundred members join in a minute and keep a stranger from being a burden.
 const (
 	registerPerSecond = 5
 	registerBurst     = 50
@@ -162,8 +162,8 @@ func callingAgent(ctx context.Context) (string, error) {
 	return agent, nil
 }
 
-// refuse translates an error of package identity for the wire. What is not a refusal is logged and hidden: it speaks
-// of the hub's API server, which is no business of a stranger.
+// refuse translates an error of package identity for the wire. What is not a refusal is logged and hidden: it speaks of
+// the hub's API server, which is no business of a stranger.
 func (r *Registrar) refuse(ctx context.Context, log *slog.Logger, call string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -6,14 +6,11 @@ import (
 	"time"
 )
 
-// ConfigureServer sets what sessions need of an HTTP server, and leaves
-// addresses, handler and TLS certificates alone.
+// ConfigureServer sets what sessions need of an HTTP server, and leaves addresses, handler and TLS certificates alone.
 //
-// A session is one request that lasts for most of an hour, so there must be no
-// ReadTimeout and no WriteTimeout: they bound the whole request. A connection
-// over which nothing comes, and whose other end does not answer a ping, is
-// closed after some 20 s; the heartbeats of the session, which prove more than
-// a live connection, take no longer than 15 s.
+// A session is one request that lasts for most of an hour, so there must be no ReadTimeout and no WriteTimeout: they
+// bound the whole request. A connection over which nothing comes, and whose other end does not answer a ping, is closed
+// after some 20 s; the heartbeats of the session, which prove more than a live connection, take no longer than 15 s.
 func ConfigureServer(server *http.Server) {
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = 10 * time.Second
@@ -31,10 +28,9 @@ func ConfigureServer(server *http.Server) {
 	}
 }
 
-// control can end the writes of a call from outside. Its reads end when the
-// handler returns. (A read deadline would end them earlier, but has net/http
-// reset the stream when more arrives, so that the peer does not learn why the
-// session has ended.)
+// control can end the writes of a call from outside. Its reads end when the handler returns. (A read deadline would end
+// them earlier, but has net/http reset the stream when more arrives, so that the peer does not learn why the session
+// has ended.)
 type control struct{ *http.ResponseController }
 
 type controlKey struct{}
@@ -56,6 +52,5 @@ func controlOf(ctx context.Context) (control, bool) {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// abort makes writes of the response return by resetting the stream: the peer
-// will not learn why.
+// abort makes writes of the response return by resetting the stream: the peer will not learn why.
 func (c control) abort() { _ = c.SetWriteDeadline(past) }

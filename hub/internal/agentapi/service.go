@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxMessage bounds a message of an agent. The greatest are a Hello, with
-	// some 150 bytes for each ProxySet, and a spec.
+	// maxMessage bounds a message of an agent. The greatest are a Hello, with some 150 bytes for each ProxySet, and a
+	// spec.
 	maxMessage = 8 << 20
 	// compressFrom is the size from which compressing a message pays.
 	compressFrom = 1 << 10
@@ -28,14 +28,12 @@ const (
 
 // Membership knows which agent may speak for which member.
 type Membership interface {
-	// Authorize returns the UID of the member if the agent may speak for it. It
-	// may take its time, within ctx. Its refusals wrap the errors of package
-	// identity; any other error means that it does not know at the moment.
+	// Authorize returns the UID of the member if the agent may speak for it. It may take its time, within ctx. Its
+	// refusals wrap the errors of package identity; any other error means that it does not know at the moment.
 	Authorize(ctx context.Context, agent, member string, id *agentv1.MemberIdentity) (memberUID string, err error)
 }
 
-// Dispatcher holds what members are wanted to have. Its methods return at once
-// and are safe for concurrent use.
+// Dispatcher holds what members are wanted to have. Its methods return at once and are safe for concurrent use.
 type Dispatcher interface {
 	Desired(member string) (items []dispatch.Item, tombstones []string, ready bool)
 	Watch(member string) (changed <-chan struct{}, cancel func())
@@ -43,9 +41,8 @@ type Dispatcher interface {
 	TombstoneAcked(member, uid string)
 }
 
-// Inventory takes what members report. Its methods return at once and are safe
-// for concurrent use. Everything that a session has is observed between
-// Connected and the first Resynced.
+// Inventory takes what members report. Its methods return at once and are safe for concurrent use. Everything that a
+// session has is observed between Connected and the first Resynced.
 type Inventory interface {
 	Connected(member string, s inventory.Session, now time.Time)
 	Heard(member string, now time.Time)
@@ -64,8 +61,8 @@ type Certificates interface {
 	Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.RenewResponse, error)
 }
 
-// Options are what a [Service] is made with. HubUID, Membership, Dispatcher,
-// Inventory, Certificates, Keys and Clock are required.
+// Options are what a [Service] is made with. HubUID, Membership, Dispatcher, Inventory, Certificates, Keys and Clock
+// are required.
 type Options struct {
 	// HubUID is told to agents.
 	HubUID       string
@@ -73,23 +70,21 @@ type Options struct {
 	Dispatcher   Dispatcher
 	Inventory    Inventory
 	Certificates Certificates
-	// Keys returns the public keys and the deny list that credentials of leases
-	// are checked with, as the JSON document of package credential.
+	// Keys returns the public keys and the deny list that credentials of leases are checked with, as the JSON document
+	// of package credential.
 	Keys func() []byte
 	// Clock is the hub's. Nothing that an agent says of time counts.
 	Clock clock.Clock
 	// Logger gets the beginnings and ends of sessions: discarded by default.
 	Logger *slog.Logger
 
-	// Agent returns the name of the agent that calls, or the error to answer
-	// with. By default it is taken from the verified client certificate.
+	// Agent returns the name of the agent that calls, or the error to answer with. By default it is taken from the
+	// verified client certificate.
 	Agent func(ctx context.Context) (string, error)
-	// MaxResyncs is how many sessions may be between Welcome and their first
-	// complete snapshot at a time; 32.
+	// MaxResyncs is how many sessions may be between Welcome and their first complete snapshot at a time; 32.
 	MaxResyncs int
-	// MaxAge is the mean age at which a session is ended, so that agents spread
-	// over hubs again; 45 min. Each lives a random two thirds to four thirds of
-	// it.
+	// MaxAge is the mean age at which a session is ended, so that agents spread over hubs again; 45 min. Each lives a
+	// random two thirds to four thirds of it.
 	MaxAge time.Duration
 	// Recheck is how often Membership is asked again for a live session; 30 s.
 	Recheck time.Duration
@@ -139,8 +134,8 @@ func New(o Options) (*Service, error) {
 	}, nil
 }
 
-// Handler returns the service for an HTTP server that [ConfigureServer] has
-// set up and whose listener verifies client certificates if they are given.
+// Handler returns the service for an HTTP server that [ConfigureServer] has set up and whose listener verifies client
+// certificates if they are given.
 func (s *Service) Handler() http.Handler {
 	server := connect.NewServer()
 	agentv1connect.RegisterAgentServiceHandler(server, s)
@@ -149,7 +144,6 @@ func (s *Service) Handler() http.Handler {
 	return withControl(mux)
 }
 
-// Shutdown ends all sessions and refuses new ones: agents are told to come
-// back. It returns when all have ended, or with the error of ctx. Call it before
-// http.Server.Shutdown, which waits for streams and does not end them.
+// Shutdown ends all sessions and refuses new ones: agents are told to come back. It returns when all have ended, or
+// with the error of ctx. Call it before http.Server.Shutdown, which waits for streams and does not end them.
 func (s *Service) Shutdown(ctx context.Context) error { return s.members.shutdown(ctx) }

@@ -23,8 +23,7 @@ import (
 const (
 	// authorizeTimeout bounds one question to Membership.
 	authorizeTimeout = 10 * time.Second
-	// resyncWait is how long a session waits for its turn to resync, resyncHold
-	// how long it may keep others waiting.
+	// resyncWait is how long a session waits for its turn to resync, resyncHold how long it may keep others waiting.
 	resyncWait, resyncHold = 2 * time.Second, 30 * time.Second
 	// maxName bounds the names in a Hello.
 	maxName = 256
@@ -45,12 +44,12 @@ func (s *Service) Session(ctx context.Context, stream agentv1connect.AgentServic
 	return c.answer(err)
 }
 
-// conversation is one session. Its fields belong to the goroutine that owns the
-// session, but for those that never change.
+// conversation is one session. Its fields belong to the goroutine that owns the session, but for those that never
+// change.
 type conversation struct {
 	*Service
-	// ctx ends with the conversation; its cause says why. It is kept here for
-	// callbacks that have no other way to get it.
+	// ctx ends with the conversation; its cause says why. It is kept here for callbacks that have no other way to get
+	// it.
 	ctx    context.Context //nolint:containedctx // the conversation is the call
 	cancel context.CancelCauseFunc
 	agent  string
@@ -64,8 +63,7 @@ type conversation struct {
 	session *session.Session
 	// welcomed says that Inventory knows of the session.
 	welcomed bool
-	// resyncing is since when the session has held a turn to resync; zero if it
-	// does not.
+	// resyncing is since when the session has held a turn to resync; zero if it does not.
 	resyncing time.Time
 }
 
@@ -150,8 +148,8 @@ func (c *conversation) confirmAfter() time.Duration {
 	return 2 * c.o.Session.HeartbeatInterval
 }
 
-// greeted lets the agent in, or says why not. It may take its time: nothing
-// else happens in a session before it is welcomed.
+// greeted lets the agent in, or says why not. It may take its time: nothing else happens in a session before it is
+// welcomed.
 func (c *conversation) greeted(s *session.Session, hello *agentv1.Hello) error {
 	c.hello, c.member = hello, hello.GetMember()
 	for name, value := range map[string]string{
@@ -227,8 +225,8 @@ func (c *conversation) watch() {
 			case <-c.ctx.Done():
 			}
 		case <-recheck.C():
-			// Only a refusal ends the session: a hub that cannot read its own
-			// objects must not lose its members as well.
+			// Only a refusal ends the session: a hub that cannot read its own objects must not lose its members as
+			// well.
 			if _, err := c.authorize(); err != nil && connect.CodeOf(err) != connect.CodeUnavailable {
 				c.cancel(err)
 			}
@@ -327,8 +325,7 @@ func (c *conversation) answer(err error) error {
 	return err
 }
 
-// comeBack returns an error with the time after which to try again, as a detail
-// of type google.protobuf.Duration.
+// comeBack returns an error with the time after which to try again, as a detail of type google.protobuf.Duration.
 func comeBack(code connect.Code, message string, after time.Duration) error {
 	err := connect.Errorf(code, "%s; come back in %s", message, after.Round(time.Millisecond))
 	detail, packing := connectproto.NewErrorDetail(durationpb.New(after))

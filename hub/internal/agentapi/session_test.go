@@ -135,8 +135,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNewestWins begins a second session of a member: the first is told, and
-// has ended before the second begins.
+// TestNewestWins begins a second session of a member: the first is told, and has ended before the second begins.
 func TestNewestWins(t *testing.T) {
 	h := newFakeHub(t, nil)
 	n := h.listen(t)
@@ -162,8 +161,7 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
-// TestShutdown ends live sessions with a time to come back at, and refuses new
-// ones.
+// TestShutdown ends live sessions with a time to come back at, and refuses new ones.
 func TestShutdown(t *testing.T) {
 	h := newFakeHub(t, nil)
 	n := h.listen(t)
@@ -202,8 +200,8 @@ func anyAgent(o *Options) {
 	o.Agent = func(context.Context) (string, error) { return "a", nil }
 }
 
-// TestResyncTurns lets one member at a time be between Welcome and its first
-// complete snapshot; the others are sent away for a while.
+// TestResyncTurns lets one member at a time be between Welcome and its first complete snapshot; the others are sent
+// away for a while.
 func TestResyncTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeHub(t, func(o *Options) { anyAgent(o); o.MaxResyncs = 1 })

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -178,9 +179,13 @@ func (w *world) get(name string) *v1alpha1.ProxyFleet {
 
 func (w *world) change(name string, change func(*v1alpha1.ProxyFleet)) {
 	w.t.Helper()
-	f := w.get(name)
-	change(f)
-	if err := api.Update(w.t.Context(), f); err != nil {
+	// Under a manager the loops write meanwhile.
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		f := w.get(name)
+		change(f)
+		return api.Update(w.t.Context(), f)
+	})
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }

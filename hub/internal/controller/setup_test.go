@@ -107,13 +107,37 @@ func TestSetup(t *testing.T) {
 			}
 		}
 	}
+	// counted waits for what the member's status says of its proxies. Its heartbeats are written every 30 s, changes soon.
+	counted := func(proxies, ready int32) {
+		t.Helper()
+		within, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		seen, err := watching.Watch(within, &v1alpha1.MemberClusterList{}, client.MatchingLabels{"tenant": w.ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer seen.Stop()
+		var last *v1alpha1.MemberCluster
+		for last == nil || last.Status.Proxies != proxies || last.Status.Ready != ready {
+			select {
+			case <-within.Done():
+				t.Fatalf("member: not soon %d proxies, %d ready; last seen: %+v", proxies, ready, last)
+			case event := <-seen.ResultChan():
+				if mc, ok := event.Object.(*v1alpha1.MemberCluster); ok {
+					last = mc
+				}
+			}
+		}
+	}
 	until("3 ready", func(f *v1alpha1.ProxyFleet) bool {
 		return f != nil && f.Status.Ready == 3 && f.Status.ObservedGeneration == f.Generation
 	})
+	counted(3, 3)
 	w.scale("news", 1)
 	until("scaled down", func(f *v1alpha1.ProxyFleet) bool {
 		return f != nil && f.Status.Replicas == 1 && f.Status.Draining == 0 && f.Status.Slots == 5
 	})
+	counted(1, 1)
 	w.change("news", func(f *v1alpha1.ProxyFleet) { f.Spec.Template.Spec.Port = 3129 })
 	until("rolled", func(f *v1alpha1.ProxyFleet) bool {
 		return f != nil && f.Status.ObservedGeneration == f.Generation && f.Status.Updated == 1 && f.Status.Ready == 1 &&
@@ -126,4 +150,5 @@ func TestSetup(t *testing.T) {
 	if east.count() != 0 {
 		t.Errorf("%d proxies are left", east.count())
 	}
+	counted(0, 0)
 }

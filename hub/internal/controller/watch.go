@@ -28,6 +28,10 @@ import (
 // settle is how long reports gather before a fleet or a placement sums them up: its members report proxy by proxy.
 const settle = 100 * time.Millisecond
 
+// settleCounts is how long changes of a member's counts gather before its status is written: while a fleet rolls there
+// are some all the time.
+const settleCounts = time.Second
+
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func (s *setup) options(workers int) controller.Options {
@@ -105,6 +109,9 @@ func (s *setup) watchMembers(r reconcile.Reconciler) error {
 		WatchesRawSource(s.inventorySource(func(_ context.Context, changes inventory.Changes, q queue) {
 			for _, name := range changes.Members {
 				q.Add(request("", name))
+			}
+			for _, name := range changes.Counts {
+				q.AddAfter(request("", name), settleCounts)
 			}
 		})).
 		WithOptions(s.options(2)).

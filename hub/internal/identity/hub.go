@@ -113,9 +113,10 @@ func DecodeHub(data map[string][]byte, now time.Time) (*Hub, error) {
 }
 
 // EnsureHub returns the hub's identity from its Secret in the namespace, and makes it if there is none; created says
-// that this call did, so that nothing can have been signed with its keys before. Several hubs may start at once: whoever creates the Secret decides. The client must not read from a cache. A Secret that is there
-// but damaged is an error that wraps [ErrDamaged]: a new identity would cut off every agent and refuse every credential
-// in use, so only a person may decide that.
+// that this call did, so that nothing can have been signed with its keys before. Several hubs may start at once:
+// whoever creates the Secret decides. The client must not read from a cache. A Secret that is there but damaged is an
+// error that wraps [ErrDamaged]: a new identity would cut off every agent and refuse every credential in use, so only a
+// person may decide that.
 func EnsureHub(ctx context.Context, c client.Client, namespace string, now time.Time) (hub *Hub, created bool, err error) {
 	key := client.ObjectKey{Namespace: namespace, Name: HubSecretName}
 	hub, err = readHub(ctx, c, key, now)

@@ -176,6 +176,7 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 	} else if p.report.GetPlacementUid() != r.GetPlacementUid() {
 		inv.unplace(p)
 	}
+	counts := p.doubted || p.report == nil || p.report.GetReady() != r.GetReady()
 	news := p.doubted || material(p.report, r)
 	p.report, p.receivedAt, p.mark, p.doubted = r, now, m.round, false
 	if r.GetReadyAge() != nil {
@@ -190,6 +191,9 @@ func (inv *Inventory) ObserveProxy(memberName, uid string, r *agentv1.ProxyRepor
 	inv.tell(func(w *Watcher) { w.proxies[uid] = struct{}{} })
 	if news {
 		inv.changePlacement(r.GetPlacementUid())
+	}
+	if counts {
+		inv.changeCounts(memberName)
 	}
 }
 
@@ -359,6 +363,7 @@ func (inv *Inventory) member(name string) *member {
 
 func (inv *Inventory) drop(m *member, p *proxy) {
 	inv.changeProxy(p)
+	inv.changeCounts(p.member)
 	inv.unplace(p)
 	delete(m.proxies, p.uid)
 	delete(inv.owners, p.uid)

@@ -83,32 +83,44 @@ func TestLiveness(t *testing.T) {
 		// The bounds are the promise: 15 s and 45 s.
 		"Silence": {
 			{sync, Ready},
-			{silence(SuspectAfter - time.Millisecond), Ready}, {silence(time.Millisecond), Suspect},
-			{silence(30*time.Second - time.Millisecond), Suspect}, {silence(time.Millisecond), Unreachable},
+			{silence(SuspectAfter - time.Millisecond), Ready},
+			{silence(time.Millisecond), Suspect},
+			{silence(30*time.Second - time.Millisecond), Suspect},
+			{silence(time.Millisecond), Unreachable},
 		},
 		// One frame proves little.
 		"SuspectRecoversSlowly": {
-			{sync, Ready}, {silence(20 * time.Second), Suspect},
+			{sync, Ready},
+			{silence(20 * time.Second), Suspect},
 			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
-			{beat(5 * time.Second), Suspect}, {beat(5 * time.Second), Ready},
+			{beat(5 * time.Second), Suspect},
+			{beat(5 * time.Second), Ready},
 		},
 		"AGapBeginsAnew": {
-			{sync, Ready}, {silence(20 * time.Second), Suspect},
-			{func(b *bench) { b.Heard("east", b.now()) }, Suspect}, {silence(16 * time.Second), Suspect},
-			{func(b *bench) { b.Heard("east", b.now()) }, Suspect}, {beat(5 * time.Second), Suspect},
+			{sync, Ready},
+			{silence(20 * time.Second), Suspect},
+			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
+			{silence(16 * time.Second), Suspect},
+			{func(b *bench) { b.Heard("east", b.now()) }, Suspect},
+			{beat(5 * time.Second), Suspect},
 			{beat(5 * time.Second), Ready},
 		},
 		// After a long loss only a complete report counts.
 		"UnreachableNeedsAResync": {
-			{sync, Ready}, {silence(time.Minute), Unreachable},
-			{beat(time.Minute), Suspect}, {sync, Ready},
+			{sync, Ready},
+			{silence(time.Minute), Unreachable},
+			{beat(time.Minute), Suspect},
+			{sync, Ready},
 		},
 		"QuickReconnectIsNoLoss": {
-			{sync, Ready}, {func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
-			{silence(10 * time.Second), Ready}, {func(b *bench) { b.connect("one") }, Ready},
+			{sync, Ready},
+			{func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
+			{silence(10 * time.Second), Ready},
+			{func(b *bench) { b.connect("one") }, Ready},
 		},
 		"DisconnectedForLong": {
-			{sync, Ready}, {func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
+			{sync, Ready},
+			{func(b *bench) { b.Disconnected("east", b.epoch, b.now()) }, Ready},
 			{silence(15 * time.Second), Suspect},
 		},
 	}
@@ -305,12 +317,24 @@ func TestWatchTellsNewsOnce(t *testing.T) {
 	}
 	report("OK", true)
 	report("SLOW", true)
-	if c := w.Take(); len(c.Placements) != 0 || cmp.Diff([]string{"a"}, c.Proxies) != "" {
-		t.Errorf("measurements are no news of the placement: %+v", c)
+	if c := w.Take(); len(c.Placements) != 0 || len(c.Counts) != 0 || cmp.Diff([]string{"a"}, c.Proxies) != "" {
+		t.Errorf("measurements are no news of placement or member: %+v", c)
 	}
 	report("PROXY_DOWN", false)
-	if c := w.Take(); cmp.Diff([]string{"pp"}, c.Placements) != "" {
+	if c := w.Take(); cmp.Diff([]string{"pp"}, c.Placements) != "" || cmp.Diff([]string{"east"}, c.Counts) != "" || len(c.Members) != 0 {
 		t.Errorf("that it is not ready any more is: %+v", c)
+	}
+	b.ObserveProxy("east", "b", &agentv1.ProxyReport{PlacementUid: "pp", Name: "b"}, b.now())
+	if c := w.Take(); cmp.Diff([]string{"east"}, c.Counts) != "" {
+		t.Errorf("there is one more: %+v", c)
+	}
+	b.Gone("east", "b", b.now())
+	if c := w.Take(); cmp.Diff([]string{"east"}, c.Counts) != "" {
+		t.Errorf("there is one less: %+v", c)
+	}
+	b.Gone("east", "b", b.now())
+	if c := w.Take(); len(c.Counts) != 0 {
+		t.Errorf("what was gone is not gone again: %+v", c)
 	}
 	b.Tick()
 	w.Take()

@@ -6,6 +6,8 @@ import "sync"
 type Changes struct {
 	// Members changed their state or what they say of themselves.
 	Members []string
+	// Counts are members with more or fewer proxies, or ready ones.
+	Counts []string
 	// Heard are members that sent a frame, whatever was in it.
 	Heard []string
 	// Placements have other proxies, or reports that differ in more than measurements.
@@ -20,15 +22,15 @@ type Watcher struct {
 	inv    *Inventory
 	signal chan struct{}
 
-	mu                                  sync.Mutex
-	members, heard, placements, proxies map[string]struct{}
+	mu                                          sync.Mutex
+	members, counts, heard, placements, proxies map[string]struct{}
 }
 
 // Watch returns a watcher of all changes from now on. Close it when done.
 func (inv *Inventory) Watch() *Watcher {
 	w := &Watcher{
 		inv: inv, signal: make(chan struct{}, 1),
-		members: map[string]struct{}{}, heard: map[string]struct{}{},
+		members: map[string]struct{}{}, counts: map[string]struct{}{}, heard: map[string]struct{}{},
 		placements: map[string]struct{}{}, proxies: map[string]struct{}{},
 	}
 	inv.mu.Lock()
@@ -45,7 +47,7 @@ func (w *Watcher) Take() Changes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Changes{
-		Members: drain(w.members), Heard: drain(w.heard),
+		Members: drain(w.members), Counts: drain(w.counts), Heard: drain(w.heard),
 		Placements: drain(w.placements), Proxies: drain(w.proxies),
 	}
 }
@@ -68,6 +70,10 @@ func drain(set map[string]struct{}) []string {
 
 func (inv *Inventory) changeMember(name string) {
 	inv.tell(func(w *Watcher) { w.members[name] = struct{}{} })
+}
+
+func (inv *Inventory) changeCounts(name string) {
+	inv.tell(func(w *Watcher) { w.counts[name] = struct{}{} })
 }
 
 func (inv *Inventory) touch(name string) {

@@ -1,11 +1,9 @@
-// Package keeper is the shell of the lease engine: the one place where leases
-// meet a clock, a queue and a journal.
+// Package keeper is the shell of the lease engine: the one place where leases meet a clock, a queue and a journal.
 //
-// One goroutine, [Keeper.Run], owns the engine. It takes what waits in the
-// queue without sleeping, steps the engine through it, appends one batch of
-// records to the [Journal], and only then answers. So an answer is never ahead
-// of the journal, and many callers share one append. Between commands it
-// waits for the next command or for the engine's next deadline.
+// One goroutine, [Keeper.Run], owns the engine. It takes what waits in the queue without sleeping, steps the engine
+// through it, appends one batch of records to the [Journal], and only then answers. So an answer is never ahead of the
+// journal, and many callers share one append. Between commands it waits for the next command or for the engine's next
+// deadline.
 //
 // Duties of whoever wires it:
 //
@@ -17,11 +15,9 @@
 //     knows can be trusted any more.
 //  3. Bound each call by its context.
 //
-// [Keeper.Do] and the methods by command may be called from any goroutine. A
-// refused command is a *[lease.Refusal]; a keeper that does not run is an
-// *[Unavailable]; a caller whose context ends gets the context's error, and
-// then a command that had already been taken up may have been carried out:
-// that is what request ids are for.
+// [Keeper.Do] and the methods by command may be called from any goroutine. A refused command is a *[lease.Refusal]; a
+// keeper that does not run is an *[Unavailable]; a caller whose context ends gets the context's error, and then a
+// command that had already been taken up may have been carried out: that is what request ids are for.
 //
 // The package imports no Kubernetes API and no Connect.
 package keeper

@@ -67,8 +67,8 @@ func New(opts Options) *Keeper {
 	}
 }
 
-// Unavailable says that the keeper does not answer: it does not run, or its
-// journal failed. The command may have been carried out only if Maybe.
+// Unavailable says that the keeper does not answer: it does not run, or its journal failed. The command may have been
+// carried out only if Maybe.
 type Unavailable struct {
 	// Maybe says that the command was taken up before the keeper stopped.
 	Maybe bool
@@ -110,8 +110,8 @@ const (
 // Ready is closed once the journal is loaded and commands are answered.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
-// Run loads the journal and carries out commands until the context ends,
-// which is no error. Any error leaves the keeper unusable.
+// Run loads the journal and carries out commands until the context ends, which is no error. Any error leaves the keeper
+// unusable.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.started.Swap(true) {
 		return errors.New("keeper: Run was called twice")
@@ -134,8 +134,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.loop(ctx)
 }
 
-// loop is the life of a keeper: wait, take what there is, step, append,
-// answer.
+// loop is the life of a keeper: wait, take what there is, step, append, answer.
 func (k *Keeper) loop(ctx context.Context) error {
 	timer := k.clock.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -179,8 +178,7 @@ func (k *Keeper) drain(calls []*call) []*call {
 	return calls
 }
 
-// carryOut steps the engine through the calls, appends what became true, and
-// answers.
+// carryOut steps the engine through the calls, appends what became true, and answers.
 func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	now := k.clock.Now()
 	tick := k.engine.Tick(now)
@@ -195,8 +193,7 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 		notices = append(notices, out.Notices...)
 	}
 	if len(records) > 0 {
-		// What was stepped must be made durable even if the keeper is asked
-		// to stop meanwhile.
+		// What was stepped must be made durable even if the keeper is asked to stop meanwhile.
 		if err := k.journal.Append(context.WithoutCancel(ctx), records); err != nil {
 			k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
 			for _, c := range calls {
@@ -222,9 +219,8 @@ func (k *Keeper) compact(ctx context.Context) {
 	}
 }
 
-// Do carries out one command. The context bounds both the wait for a place in
-// the queue and the wait for the answer. The result is of the type that the
-// command's documentation names.
+// Do carries out one command. The context bounds both the wait for a place in the queue and the wait for the answer.
+// The result is of the type that the command's documentation names.
 func (k *Keeper) Do(ctx context.Context, cmd lease.Command) (lease.Result, error) {
 	if !k.started.Load() {
 		return nil, &Unavailable{}

@@ -31,8 +31,8 @@ type running struct {
 	err  chan error
 }
 
-// run starts a keeper inside a bubble of testing/synctest. The bubble ends
-// only when the keeper has, so each test stops it.
+// run starts a keeper inside a bubble of testing/synctest. The bubble ends only when the keeper has, so each test stops
+// it.
 func run(t *testing.T, journal keeper.Journal) *running {
 	t.Helper()
 	engine := lease.New(lease.Options{IDs: &lease.CountingIDs{}, Epoch: 1, HistoryComplete: true})
@@ -69,8 +69,8 @@ func (k *running) must(t *testing.T, cmd lease.Command) lease.Result {
 
 func acquire() lease.Acquire { return lease.Acquire{Principal: "anna", Fleet: "crawl/news"} }
 
-// TestAnswersAfterTheJournal checks that no answer is ahead of the journal,
-// and that what waits meanwhile shares one append.
+// TestAnswersAfterTheJournal checks that no answer is ahead of the journal, and that what waits meanwhile shares one
+// append.
 func TestAnswersAfterTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := &gated{Memory: keeper.NewMemory(keeper.MemoryOptions{Retain: true}), gate: make(chan struct{}, 100)}
@@ -112,8 +112,8 @@ func TestAnswersAfterTheJournal(t *testing.T) {
 	})
 }
 
-// TestExpiry checks that leases end at their time with nobody asking, that it
-// is journaled, and that their holder's subscription hears of it.
+// TestExpiry checks that leases end at their time with nobody asking, that it is journaled, and that their holder's
+// subscription hears of it.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := keeper.NewMemory(keeper.MemoryOptions{Retain: true})
@@ -155,8 +155,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestJournalFailure checks that a journal that fails stops the keeper: its
-// engine is ahead of what is durable.
+// TestJournalFailure checks that a journal that fails stops the keeper: its engine is ahead of what is durable.
 func TestJournalFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := keeper.NewMemory(keeper.MemoryOptions{})
@@ -178,8 +177,7 @@ func TestJournalFailure(t *testing.T) {
 	})
 }
 
-// TestReadsNeedNoJournal checks that reading works, and writes nothing, while
-// the journal cannot write.
+// TestReadsNeedNoJournal checks that reading works, and writes nothing, while the journal cannot write.
 func TestReadsNeedNoJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := keeper.NewMemory(keeper.MemoryOptions{})
@@ -199,8 +197,8 @@ func TestReadsNeedNoJournal(t *testing.T) {
 	})
 }
 
-// TestCallersThatLeave checks that a command whose caller has gone before it
-// was taken up is not carried out, and that one taken up says so.
+// TestCallersThatLeave checks that a command whose caller has gone before it was taken up is not carried out, and that
+// one taken up says so.
 func TestCallersThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := &gated{Memory: keeper.NewMemory(keeper.MemoryOptions{}), gate: make(chan struct{}, 100)}
@@ -235,8 +233,7 @@ func TestCallersThatLeave(t *testing.T) {
 	})
 }
 
-// TestRestart checks that a second keeper goes on from the journal of the
-// first.
+// TestRestart checks that a second keeper goes on from the journal of the first.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal := keeper.NewMemory(keeper.MemoryOptions{Retain: true})
@@ -259,8 +256,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestBadJournal checks that a keeper does not go on from a journal that makes
-// no sense.
+// TestBadJournal checks that a keeper does not go on from a journal that makes no sense.
 func TestBadJournal(t *testing.T) {
 	journal := keeper.NewMemory(keeper.MemoryOptions{Retain: true})
 	if err := journal.Append(t.Context(), []lease.Record{&lease.Extended{ID: "lse_1"}}); err != nil {
@@ -286,8 +282,7 @@ func TestNotRunning(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriber checks that a slow reader loses the oldest notices, is
-// told so, and costs bounded memory.
+// TestSlowSubscriber checks that a slow reader loses the oldest notices, is told so, and costs bounded memory.
 func TestSlowSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := run(t, keeper.NewMemory(keeper.MemoryOptions{}))

@@ -8,9 +8,8 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
-// Memory is a Journal that survives nothing but the keeper: a restarted
-// process has none of it. It is safe for concurrent use, so that a test can
-// look at it while a keeper writes.
+// Memory is a Journal that survives nothing but the keeper: a restarted process has none of it. It is safe for
+// concurrent use, so that a test can look at it while a keeper writes.
 type Memory struct {
 	retain bool
 
@@ -22,9 +21,8 @@ type Memory struct {
 
 // MemoryOptions are what a Memory is made with.
 type MemoryOptions struct {
-	// Retain keeps all records, for a test that starts a second keeper on the
-	// journal of the first. A hub leaves it unset: nobody can read its memory
-	// after it is gone, and records would pile up.
+	// Retain keeps all records, for a test that starts a second keeper on the journal of the first. A hub leaves it
+	// unset: nobody can read its memory after it is gone, and records would pile up.
 	Retain bool
 }
 

@@ -7,8 +7,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/keeper/journaltest"
 )
 
-// TestMemory holds the memory journal to the contract of all journals. It
-// outlives a keeper, if not a process.
+// TestMemory holds the memory journal to the contract of all journals. It outlives a keeper, if not a process.
 func TestMemory(t *testing.T) {
 	journaltest.Run(t, func(testing.TB) journaltest.Open {
 		journal := keeper.NewMemory(keeper.MemoryOptions{Retain: true})

@@ -13,17 +13,15 @@ const defaultBuffer = 256
 
 // SubscribeOptions choose what a subscriber gets.
 type SubscribeOptions struct {
-	// Wants chooses by whose lease it is; nil wants all. It is called on the
-	// keeper's goroutine and must return at once.
+	// Wants chooses by whose lease it is; nil wants all. It is called on the keeper's goroutine and must return at
+	// once.
 	Wants func(lease.Subject) bool
-	// Buffer is how many notices may wait: 256 by default. Beyond that the
-	// oldest are lost, and Next says so.
+	// Buffer is how many notices may wait: 256 by default. Beyond that the oldest are lost, and Next says so.
 	Buffer int
 }
 
-// Subscription is a bounded queue of notices for one reader. Its memory is
-// bounded by its buffer: a reader that is too slow loses notices and learns
-// that it did, so it must ask for the present state then.
+// Subscription is a bounded queue of notices for one reader. Its memory is bounded by its buffer: a reader that is too
+// slow loses notices and learns that it did, so it must ask for the present state then.
 type Subscription struct {
 	hub   *noticeHub
 	wants func(lease.Subject) bool
@@ -59,10 +57,9 @@ func (k *Keeper) Subscribe(opts SubscribeOptions) *Subscription {
 	return s
 }
 
-// Next waits for notices and returns all that wait, in their order. Lost says
-// that older ones were dropped before them. It returns an *[Unavailable] when
-// the keeper has stopped or the subscription was closed and nothing is left,
-// or the context's error.
+// Next waits for notices and returns all that wait, in their order. Lost says that older ones were dropped before them.
+// It returns an *[Unavailable] when the keeper has stopped or the subscription was closed and nothing is left, or the
+// context's error.
 func (s *Subscription) Next(ctx context.Context) (notices []lease.Notice, lost bool, err error) {
 	for {
 		s.mu.Lock()

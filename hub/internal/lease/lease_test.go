@@ -18,8 +18,10 @@ func TestRefusals(t *testing.T) {
 		"UnknownFleet": {
 			reason: "waiting does not make a fleet",
 			setUp:  func(*rig) Command { return acquire(func(a *Acquire) { a.Fleet = "crawl/nws" }) },
-			want: Refusal{Reason: UnknownFleet, Field: "fleet",
-				Message: `fleet "crawl/nws" does not exist; write namespace/name of a ProxyFleet on this hub`},
+			want: Refusal{
+				Reason: UnknownFleet, Field: "fleet",
+				Message: `fleet "crawl/nws" does not exist; write namespace/name of a ProxyFleet on this hub`,
+			},
 		},
 		"RemovedFleet": {
 			reason: "a removed fleet is an unknown one, though its proxies are still there",
@@ -29,8 +31,10 @@ func TestRefusals(t *testing.T) {
 				r.do(RemoveFleet{ID: "crawl/news"})
 				return acquire()
 			},
-			want: Refusal{Reason: UnknownFleet, Field: "fleet",
-				Message: `fleet "crawl/news" does not exist; write namespace/name of a ProxyFleet on this hub`},
+			want: Refusal{
+				Reason: UnknownFleet, Field: "fleet",
+				Message: `fleet "crawl/news" does not exist; write namespace/name of a ProxyFleet on this hub`,
+			},
 		},
 		"NoProxies": {
 			reason: "a fleet that is being made may have proxies soon",
@@ -46,8 +50,10 @@ func TestRefusals(t *testing.T) {
 					a.Selector = Selector{Region: "mars", Labels: map[string]string{"tier": "isp"}}
 				})
 			},
-			want: Refusal{Reason: NoMatch, RetryAfter: 5 * time.Second,
-				Message: "none of the 2 proxies of crawl/news fits region=mars,tier=isp; leave something out of the selector, or see what there is with ListProxies"},
+			want: Refusal{
+				Reason: NoMatch, RetryAfter: 5 * time.Second,
+				Message: "none of the 2 proxies of crawl/news fits region=mars,tier=isp; leave something out of the selector, or see what there is with ListProxies",
+			},
 		},
 		"NeverLeased": {
 			reason: "an explicit 0 is no default, and waiting does not change it",
@@ -56,8 +62,10 @@ func TestRefusals(t *testing.T) {
 				r.proxies(2)
 				return acquire()
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 2,
-				Message: "crawl/news has maxLeasesPerProxy 0, so its proxies are never leased"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 2,
+				Message: "crawl/news has maxLeasesPerProxy 0, so its proxies are never leased",
+			},
 		},
 		"NotReady": {
 			reason: "it says what the proxies are instead of ready",
@@ -71,8 +79,10 @@ func TestRefusals(t *testing.T) {
 				r.do(Drain{UID: "px-3"})
 				return acquire()
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 3, RetryAfter: 5 * time.Second,
-				Message: "none of the 3 proxies of crawl/news is ready (1 not ready, 1 saturated, 1 draining)"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 3, RetryAfter: 5 * time.Second,
+				Message: "none of the 3 proxies of crawl/news is ready (1 not ready, 1 saturated, 1 draining)",
+			},
 		},
 		"Busy": {
 			reason: "the first lease to end says when",
@@ -84,8 +94,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(1500 * time.Millisecond)
 				return acquire(other)
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 2, Busy: 2, RetryAfter: 39 * time.Second,
-				Message: "all of the 2 proxies of crawl/news have all their slots taken; one may be free in 39s"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 2, Busy: 2, RetryAfter: 39 * time.Second,
+				Message: "all of the 2 proxies of crawl/news have all their slots taken; one may be free in 39s",
+			},
 		},
 		"HeldBack": {
 			reason: "a slot that reuseDelay holds back is taken until then",
@@ -97,8 +109,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(5 * time.Second)
 				return acquire()
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 1, Busy: 1, RetryAfter: 15 * time.Second,
-				Message: "the only proxy of crawl/news has all its slots taken; one may be free in 15s"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 1, Busy: 1, RetryAfter: 15 * time.Second,
+				Message: "the only proxy of crawl/news has all its slots taken; one may be free in 15s",
+			},
 		},
 		"SecondExclusive": {
 			reason: "exclusive needs an empty proxy, and the only lease's end makes one",
@@ -108,8 +122,10 @@ func TestRefusals(t *testing.T) {
 				r.lease(func(a *Acquire) { a.Exclusive = true })
 				return acquire(other, func(a *Acquire) { a.Exclusive = true })
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 1, Busy: 1, RetryAfter: 10 * time.Minute,
-				Message: "the only proxy of crawl/news has slots taken, and exclusive needs an empty one; one may be free in 10m"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 1, Busy: 1, RetryAfter: 10 * time.Minute,
+				Message: "the only proxy of crawl/news has slots taken, and exclusive needs an empty one; one may be free in 10m",
+			},
 		},
 		"AllOrNothing": {
 			reason: "three were asked for and two can be had: none is given",
@@ -118,8 +134,10 @@ func TestRefusals(t *testing.T) {
 				r.proxies(2)
 				return acquire(func(a *Acquire) { a.Count = ptr(3) })
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 2, RetryAfter: 5 * time.Second,
-				Message: "the 2 proxies of crawl/news can give 2 leases now, not 3; ask for fewer, set min_count, or retry in 5s"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 2, RetryAfter: 5 * time.Second,
+				Message: "the 2 proxies of crawl/news can give 2 leases now, not 3; ask for fewer, set min_count, or retry in 5s",
+			},
 		},
 		"AllCooling": {
 			reason: "the first cooldown to end says when",
@@ -133,8 +151,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(-38 * time.Second) // the engine's time does not follow
 				return acquire(func(a *Acquire) { a.Target = MustParseTarget("shop.example.com") })
 			},
-			want: Refusal{Reason: CoolingDown, Matching: 3, Cooling: 3, RetryAfter: 3 * time.Second,
-				Message: "all 3 exits of crawl/news are cooling down for example.com; the first is back in 3s"},
+			want: Refusal{
+				Reason: CoolingDown, Matching: 3, Cooling: 3, RetryAfter: 3 * time.Second,
+				Message: "all 3 exits of crawl/news are cooling down for example.com; the first is back in 3s",
+			},
 		},
 		"SomeCoolingSomeBusy": {
 			reason: "a cooldown that ends before the lease says when",
@@ -145,8 +165,10 @@ func TestRefusals(t *testing.T) {
 				r.lease()
 				return acquire()
 			},
-			want: Refusal{Reason: NoCapacity, Matching: 2, Cooling: 1, Busy: 1, RetryAfter: time.Minute,
-				Message: "of the 2 proxies of crawl/news, 1 has all its slots taken and 1 cools down for example.com; one may be free in 1m"},
+			want: Refusal{
+				Reason: NoCapacity, Matching: 2, Cooling: 1, Busy: 1, RetryAfter: time.Minute,
+				Message: "of the 2 proxies of crawl/news, 1 has all its slots taken and 1 cools down for example.com; one may be free in 1m",
+			},
 		},
 		"TargetGuarded": {
 			reason: "a burst of bans on one target pauses it before the pool is burned",
@@ -159,8 +181,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(13 * time.Second)
 				return acquire()
 			},
-			want: Refusal{Reason: TargetGuarded, RetryAfter: 47 * time.Second,
-				Message: "bans on example.com come in a burst; to spare the exits of crawl/news that are left, grants for it pause for 47s"},
+			want: Refusal{
+				Reason: TargetGuarded, RetryAfter: 47 * time.Second,
+				Message: "bans on example.com come in a burst; to spare the exits of crawl/news that are left, grants for it pause for 47s",
+			},
 		},
 		"SilentMember": {
 			reason: "nothing is granted on what may be gone",
@@ -170,8 +194,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(time.Minute)
 				return acquire()
 			},
-			want: Refusal{Reason: StaleInventory, Matching: 2, RetryAfter: 5 * time.Second,
-				Message: "the hub does not hear from the members that have the 2 proxies of crawl/news; they can be leased again once it does"},
+			want: Refusal{
+				Reason: StaleInventory, Matching: 2, RetryAfter: 5 * time.Second,
+				Message: "the hub does not hear from the members that have the 2 proxies of crawl/news; they can be leased again once it does",
+			},
 		},
 		"SuspectMember": {
 			reason: "a suspect member is like a silent one",
@@ -181,8 +207,10 @@ func TestRefusals(t *testing.T) {
 				r.do(SetMember{ID: "east", Suspect: true})
 				return acquire()
 			},
-			want: Refusal{Reason: StaleInventory, Matching: 1, RetryAfter: 5 * time.Second,
-				Message: "the hub does not hear from the members that have the only proxy of crawl/news; they can be leased again once it does"},
+			want: Refusal{
+				Reason: StaleInventory, Matching: 1, RetryAfter: 5 * time.Second,
+				Message: "the hub does not hear from the members that have the only proxy of crawl/news; they can be leased again once it does",
+			},
 		},
 		"Quota": {
 			reason: "what a principal may hold is bounded, and its first lease to end says when it may again",
@@ -194,8 +222,10 @@ func TestRefusals(t *testing.T) {
 				r.lease(func(a *Acquire) { a.TTL = ptr(2 * time.Minute) })
 				return acquire()
 			},
-			want: Refusal{Reason: Quota, RetryAfter: 2 * time.Minute,
-				Message: "anna holds 2 leases of crawl/news and may hold 2, so it cannot get 1 more; release some first"},
+			want: Refusal{
+				Reason: Quota, RetryAfter: 2 * time.Minute,
+				Message: "anna holds 2 leases of crawl/news and may hold 2, so it cannot get 1 more; release some first",
+			},
 		},
 		"ReadOnly": {
 			reason: "a full journal takes no grants",
@@ -205,8 +235,10 @@ func TestRefusals(t *testing.T) {
 				r.do(SetReadOnly{On: true, Why: "the journal's disk is full"})
 				return acquire()
 			},
-			want: Refusal{Reason: ReadOnly, RetryAfter: 5 * time.Second,
-				Message: "the hub grants nothing now: the journal's disk is full; leases can be renewed and released"},
+			want: Refusal{
+				Reason: ReadOnly, RetryAfter: 5 * time.Second,
+				Message: "the hub grants nothing now: the journal's disk is full; leases can be renewed and released",
+			},
 		},
 		"RenewExpired": {
 			reason: "an ended lease is not revived",
@@ -222,8 +254,10 @@ func TestRefusals(t *testing.T) {
 		"RenewUnknown": {
 			reason: "what is not known has ended, as far as anybody can tell",
 			setUp:  func(*rig) Command { return Renew{Principal: "anna", ID: "lse_x"} },
-			want: Refusal{Reason: LeaseExpired,
-				Message: `lease_id "lse_x" is not known: it ended more than 10m ago, or was granted before the hub restarted; acquire a new lease`},
+			want: Refusal{
+				Reason:  LeaseExpired,
+				Message: `lease_id "lse_x" is not known: it ended more than 10m ago, or was granted before the hub restarted; acquire a new lease`,
+			},
 		},
 		"RenewByAnother": {
 			reason: "a lease is its holder's",
@@ -255,8 +289,10 @@ func TestRefusals(t *testing.T) {
 				r.now = r.now.Add(Remembered)
 				return Release{Principal: "anna", ID: l.ID}
 			},
-			want: Refusal{Reason: LeaseExpired,
-				Message: `lease_id "lse_1" is not known: it ended more than 10m ago, or was granted before the hub restarted; acquire a new lease`},
+			want: Refusal{
+				Reason:  LeaseExpired,
+				Message: `lease_id "lse_1" is not known: it ended more than 10m ago, or was granted before the hub restarted; acquire a new lease`,
+			},
 		},
 	}
 	for name, c := range cases {
@@ -291,13 +327,19 @@ func TestInvalid(t *testing.T) {
 		field   string
 		message string // if it is to be exact
 	}{
-		"ZeroTTL": {acquire(func(a *Acquire) { a.TTL = ptr(time.Duration(0)) }), "ttl",
-			"ttl is 0s; leave it out for 10m, or write 1s to 30m (the maxTTL of crawl/news)"},
+		"ZeroTTL": {
+			acquire(func(a *Acquire) { a.TTL = ptr(time.Duration(0)) }), "ttl",
+			"ttl is 0s; leave it out for 10m, or write 1s to 30m (the maxTTL of crawl/news)",
+		},
 		"NegativeTTL": {acquire(func(a *Acquire) { a.TTL = ptr(-time.Second) }), "ttl", ""},
-		"LongTTL": {acquire(func(a *Acquire) { a.TTL = ptr(2 * time.Hour) }), "ttl",
-			"ttl is 2h0m0s, more than 30m, the maxTTL of crawl/news; write less and renew"},
-		"ZeroCount": {acquire(func(a *Acquire) { a.Count = ptr(0) }), "count",
-			"count is 0; leave it out for 1, or write 1 to 100"},
+		"LongTTL": {
+			acquire(func(a *Acquire) { a.TTL = ptr(2 * time.Hour) }), "ttl",
+			"ttl is 2h0m0s, more than 30m, the maxTTL of crawl/news; write less and renew",
+		},
+		"ZeroCount": {
+			acquire(func(a *Acquire) { a.Count = ptr(0) }), "count",
+			"count is 0; leave it out for 1, or write 1 to 100",
+		},
 		"HugeCount":       {acquire(func(a *Acquire) { a.Count = ptr(101) }), "count", ""},
 		"ZeroMinCount":    {acquire(func(a *Acquire) { a.MinCount = ptr(0) }), "min_count", ""},
 		"MinAboveCount":   {acquire(func(a *Acquire) { a.Count, a.MinCount = ptr(2), ptr(3) }), "min_count", ""},
@@ -320,8 +362,11 @@ func TestInvalid(t *testing.T) {
 		"NegativePages":   {outcome(Observation{Outcome: OK, Pages: -3}), "pages", ""},
 		"RetryOfAnOK":     {outcome(Observation{Outcome: OK, RetryAfter: time.Second}), "retry_after", ""},
 		"NegativeRetry":   {outcome(Observation{Outcome: RateLimited, RetryAfter: -time.Second}), "retry_after", ""},
-		"BadReleaseReport": {Release{Principal: "anna", ID: "lse_1", Outcome: &Observation{Outcome: 77}}, "outcome",
-			""},
+		"BadReleaseReport": {
+			Release{Principal: "anna", ID: "lse_1", Outcome: &Observation{Outcome: 77}},
+			"outcome",
+			"",
+		},
 		"NegativePage":      {List{Fleet: "crawl/news", PageSize: -1}, "page_size", ""},
 		"HugePage":          {List{Fleet: "crawl/news", PageSize: MaxPageSize + 1}, "page_size", ""},
 		"FleetWithoutSlash": {SetFleet{Fleet: Fleet{ID: "news"}}, "fleet", ""},

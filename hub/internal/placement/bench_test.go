@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// crowd is a fleet over members in eight regions, with uneven weights, some of
-// them capped or lost, and a placement for nine tenths of its size.
+// crowd is a fleet over members in eight regions, with uneven weights, some of them capped or lost, and a placement for
+// nine tenths of its size.
 func crowd(replicas int32, members int) Snapshot {
 	s := Snapshot{Fleet: Fleet{UID: "crowd", Spread: SpreadRule{By: ByRegion, MaxSkew: replicas / 20}}}
 	for i := range members {
@@ -26,8 +26,8 @@ func crowd(replicas int32, members int) Snapshot {
 	return resized(s, replicas)
 }
 
-// BenchmarkPlacement plans 10,000 replicas over 200 members (bar: 10 ms) and
-// prints the median time, and its ratio to 1,000 over 20.
+// BenchmarkPlacement plans 10,000 replicas over 200 members (bar: 10 ms) and prints the median time, and its ratio to
+// 1,000 over 20.
 func BenchmarkPlacement(b *testing.B) {
 	big, small := crowd(10_000, 200), crowd(1_000, 20)
 	var sink int32

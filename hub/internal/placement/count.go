@@ -16,11 +16,10 @@ type row struct {
 	excluded string
 	// still says why the member gets nothing new; empty when it may grow.
 	still string
-	// cap says what limits the member to less than everything; empty when
-	// nothing does or when still does.
+	// cap says what limits the member to less than everything; empty when nothing does or when still does.
 	cap string
-	// seat is the member in the dealing, share in the one without any limits,
-	// which is what explanations compare with. Both are nil when excluded.
+	// seat is the member in the dealing, share in the one without any limits, which is what explanations compare with.
+	// Both are nil when excluded.
 	seat, share *candidate
 }
 
@@ -131,8 +130,7 @@ func (c *count) seat(r *row, dealt, fair func(*row) *domain) {
 	r.seat = &candidate{claim: own, minimum: minimum, limit: limit, floor: min(minimum, limit), growth: growth}
 	c.join(&c.dealt, r.seat, dealt(r))
 
-	// A member that gets nothing because it is lost has no fair share that
-	// others could be said to have taken over.
+	// A member that gets nothing because it is lost has no fair share that others could be said to have taken over.
 	share := own
 	if r.still != "" && limit == 0 {
 		share.weight = 0
@@ -172,8 +170,8 @@ func (c *count) newDomains(d *dealing) func(*row) *domain {
 	}
 }
 
-// tie hashes the fleet in, so that the odd proxies of many small fleets do not
-// all go to the member whose UID happens to be the least.
+// tie hashes the fleet in, so that the odd proxies of many small fleets do not all go to the member whose UID happens
+// to be the least.
 func (c *count) tie(of string) uint64 {
 	sum := sha256.Sum256([]byte(string(c.fleet.UID) + "\x00" + of))
 	return binary.BigEndian.Uint64(sum[:])

@@ -4,11 +4,10 @@ package placement
 type candidate struct {
 	claim
 	domain *domain
-	// minimum is what the user asked for at least, limit the most the candidate
-	// may get; floor, the lesser of both, is dealt before weights count.
+	// minimum is what the user asked for at least, limit the most the candidate may get; floor, the lesser of both, is
+	// dealt before weights count.
 	minimum, limit, floor int64
-	// growth is how far it may grow, which is less than the limit when it has
-	// more than that already.
+	// growth is how far it may grow, which is less than the limit when it has more than that already.
 	growth int64
 }
 
@@ -19,8 +18,8 @@ func (c *candidate) growing() bool { return c.seats < c.growth }
 // beyond is how much the candidate already has above its minimum.
 func (c *candidate) beyond() int64 { return max(c.have-c.floor, 0) }
 
-// domain is a set of candidates that maxSkew, and Spread, count together. Its
-// claim's seats and have are the sums of its members'.
+// domain is a set of candidates that maxSkew, and Spread, count together. Its claim's seats and have are the sums of
+// its members'.
 type domain struct {
 	claim
 	// inside is the sum of its candidates' weights.
@@ -29,13 +28,12 @@ type domain struct {
 	// last is the candidate that got the domain's latest seat by weight.
 	last   *candidate
 	parked bool
-	// growing counts its open candidates that could grow. At zero the domain may
-	// keep what it has and holds the others back no longer.
+	// growing counts its open candidates that could grow. At zero the domain may keep what it has and holds the others
+	// back no longer.
 	growing int
 }
 
-// dealing deals seats to candidates, one at a time, in an order that does not
-// depend on how many there are to deal.
+// dealing deals seats to candidates, one at a time, in an order that does not depend on how many there are to deal.
 type dealing struct {
 	strategy   Strategy
 	maxSkew    int64
@@ -44,9 +42,8 @@ type dealing struct {
 
 	open queue[*domain]
 	last *domain
-	// level is the fewest seats any growing domain has; perLevel counts growing
-	// domains by seats; parked holds, by seats, the domains that wait for the
-	// level to rise. All are unused without a maxSkew.
+	// level is the fewest seats any growing domain has; perLevel counts growing domains by seats; parked holds, by
+	// seats, the domains that wait for the level to rise. All are unused without a maxSkew.
 	level    int64
 	perLevel map[int64]int
 	parked   map[int64][]*domain
@@ -64,8 +61,8 @@ func (d *dealing) run(n int64) int64 {
 
 // dealFloors deals the minimums in proportion to each other.
 func (d *dealing) dealFloors(n int64) int64 {
-	// A claim of its own for each, because here the weight is the minimum: all of
-	// it, since the floor of a lost member falls with what it has.
+	// A claim of its own for each, because here the weight is the minimum: all of it, since the floor of a lost member
+	// falls with what it has.
 	type floor struct {
 		claim
 		of *candidate
@@ -132,9 +129,8 @@ func (d *dealing) begin() {
 
 // orders returns how claims and how candidates are ordered.
 //
-// While domains wait for each other, who goes first among equals decides when
-// somebody further on may go again. Were that to depend on who has what, a plan
-// would not keep itself; so under a maxSkew it does not.
+// While domains wait for each other, who goes first among equals decides when somebody further on may go again. Were
+// that to depend on who has what, a plan would not keep itself; so under a maxSkew it does not.
 func (d *dealing) orders() (func(a, b *claim) bool, func(a, b *candidate) bool) {
 	claims, fill := webster, packed
 	if d.maxSkew > 0 {
@@ -146,9 +142,8 @@ func (d *dealing) orders() (func(a, b *claim) bool, func(a, b *candidate) bool) 
 	return claims, func(a, b *candidate) bool { return claims(&a.claim, &b.claim) }
 }
 
-// equalDomains reports whether all domains have the same weight under Spread.
-// Then the next seat always goes to an emptiest one, which is all that any
-// maxSkew can ask for.
+// equalDomains reports whether all domains have the same weight under Spread. Then the next seat always goes to an
+// emptiest one, which is all that any maxSkew can ask for.
 func (d *dealing) equalDomains() bool {
 	var weight int64
 	for _, dom := range d.domains {
@@ -199,8 +194,7 @@ func (d *dealing) dealOne() {
 		}
 		return
 	}
-	// The domain is taken out first: raising the level may put others in, and
-	// the queue must be in order for that.
+	// The domain is taken out first: raising the level may put others in, and the queue must be in order for that.
 	d.open.pop()
 	if dom.growing > 0 {
 		d.perLevel[dom.seats]++
@@ -213,8 +207,8 @@ func (d *dealing) dealOne() {
 	}
 }
 
-// leaveLevel notes that a growing domain no longer has that many seats, raises
-// the level when it was the last one there, and calls back who waited for that.
+// leaveLevel notes that a growing domain no longer has that many seats, raises the level when it was the last one
+// there, and calls back who waited for that.
 func (d *dealing) leaveLevel(seats int64) {
 	if d.perLevel[seats]--; d.perLevel[seats] == 0 {
 		delete(d.perLevel, seats)

@@ -6,14 +6,13 @@ type Shortfall string
 const (
 	// NoShortfall means that every replica has a place.
 	NoShortfall Shortfall = ""
-	// NoMembers means that no member takes part: none is eligible, accepted,
-	// and free of taints the fleet does not tolerate.
+	// NoMembers means that no member takes part: none is eligible, accepted, and free of taints the fleet does not
+	// tolerate.
 	NoMembers Shortfall = "NoMembers"
-	// NoneLive means that members take part but none of them may grow: all are
-	// lost, or tainted against new proxies.
+	// NoneLive means that members take part but none of them may grow: all are lost, or tainted against new proxies.
 	NoneLive Shortfall = "NoneLive"
-	// AllFull means that every member that may grow reached its maximum, its
-	// capacity, or, having no weight, its minimum.
+	// AllFull means that every member that may grow reached its maximum, its capacity, or, having no weight, its
+	// minimum.
 	AllFull Shortfall = "AllFull"
 )
 
@@ -23,8 +22,7 @@ type Allotment struct {
 	UID    MemberUID
 	Region string
 	Weight int32
-	// Wanted is how many proxies the member should run, Have how many it was
-	// assigned when the snapshot was taken.
+	// Wanted is how many proxies the member should run, Have how many it was assigned when the snapshot was taken.
 	Wanted, Have int32
 	// Why explains Wanted in one line for a person. It is not for branching on.
 	Why string
@@ -39,7 +37,7 @@ type Decision struct {
 	// Shortfall says why Unplaced is not zero, UnplacedWhy says it to a person.
 	Shortfall   Shortfall
 	UnplacedWhy string
-	// Moved is how many proxies leave a member that has them to begin again on
-	// another: the lesser of all growth and all shrinking.
+	// Moved is how many proxies leave a member that has them to begin again on another: the lesser of all growth and
+	// all shrinking.
 	Moved int32
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// why explains one member's number by comparing it with its fair share: what
-// the same method would give it were there no limits at all.
+// why explains one member's number by comparing it with its fair share: what the same method would give it were there
+// no limits at all.
 func (c *count) why(r *row) string {
 	if r.excluded != "" {
 		switch {
@@ -161,8 +161,8 @@ func (c *count) difference(r *row) string {
 	return fmt.Sprintf("−%d %s", -diff, c.parties().takers)
 }
 
-// parties names those that have less than their fair share, and those that have
-// more, as explanations of the others mention them.
+// parties names those that have less than their fair share, and those that have more, as explanations of the others
+// mention them.
 type parties struct{ donors, takers string }
 
 // parties is worked out once: every explanation may need it.
@@ -207,9 +207,8 @@ func list(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// tied says how a tie at the candidate's last or next seat was broken: it won
-// its last against one that is still waiting with an equal claim, or lost its
-// next to one that was dealt it with an equal claim.
+// tied says how a tie at the candidate's last or next seat was broken: it won its last against one that is still
+// waiting with an equal claim, or lost its next to one that was dealt it with an equal claim.
 func (d *dealing) tied(c *candidate) string {
 	dom := c.domain
 	if !dom.open.empty() {
@@ -245,8 +244,7 @@ func (d *dealing) tied(c *candidate) string {
 	return ""
 }
 
-// broken says how winner got its last seat before loser got its next, if their
-// claims to it were equal.
+// broken says how winner got its last seat before loser got its next, if their claims to it were equal.
 func (d *dealing) broken(winner, loser *claim) string {
 	if winner == loser || winner.seats == 0 ||
 		compareQuotients(winner.weight, winner.seats-1, loser.weight, loser.seats) != 0 {

@@ -15,8 +15,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.out.txt instead of comparing with it")
 
-// scenario is a *.in.yaml file. Members are named by their key; where a file
-// says nothing they are eligible, accepted, Ready and of weight 1.
+// scenario is a *.in.yaml file. Members are named by their key; where a file says nothing they are eligible, accepted,
+// Ready and of weight 1.
 type scenario struct {
 	Fleet   Fleet
 	Members []goldenMember
@@ -71,8 +71,8 @@ func render(d Decision) string {
 	return b.String()
 }
 
-// TestExplanations holds every explanation to a file that a reviewer reads;
-// go test -rewrite brings the files up to date.
+// TestExplanations holds every explanation to a file that a reviewer reads; go test -rewrite brings the files up to
+// date.
 func TestExplanations(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(inputs) == 0 {

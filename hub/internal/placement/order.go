@@ -1,7 +1,7 @@
 package placement
 
-// queue is a binary heap with the best element first. It is written out rather
-// than taken from container/heap because dealing spends its time here.
+// queue is a binary heap with the best element first. It is written out rather than taken from container/heap because
+// dealing spends its time here.
 type queue[T any] struct {
 	items  []T
 	before func(a, b T) bool
@@ -62,9 +62,8 @@ type claim struct {
 	name string
 }
 
-// compareNext compares the claims to the next seat by Webster's method: -1 if a
-// comes before b, 0 if they are tied. The quotients are compared crosswise, so
-// exactly; weights and seats are 32 bits wide, so nothing overflows.
+// compareNext compares the claims to the next seat by Webster's method: -1 if a comes before b, 0 if they are tied. The
+// quotients are compared crosswise, so exactly; weights and seats are 32 bits wide, so nothing overflows.
 func compareNext(a, b *claim) int {
 	return compareQuotients(a.weight, a.seats, b.weight, b.seats)
 }
@@ -105,11 +104,10 @@ func websterFixed(a, b *claim) bool {
 	return byTie(a, b)
 }
 
-// packed says whether a is filled before b: the heavier, then who is full, then
-// who has most beyond its minimum, then ties by UID. Full ones come before
-// fuller ones because their limit may be low: were they to wait for a larger
-// neighbour, the next plan would empty them into it. The order does not depend
-// on seats, so it stays as it is while seats are dealt.
+// packed says whether a is filled before b: the heavier, then who is full, then who has most beyond its minimum, then
+// ties by UID. Full ones come before fuller ones because their limit may be low: were they to wait for a larger
+// neighbour, the next plan would empty them into it. The order does not depend on seats, so it stays as it is while
+// seats are dealt.
 func packed(a, b *candidate) bool {
 	if a.weight != b.weight {
 		return a.weight > b.weight

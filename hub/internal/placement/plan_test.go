@@ -310,8 +310,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestTiesDifferByFleet keeps the odd proxies of many fleets of one from all
-// landing on the member with the least UID.
+// TestTiesDifferByFleet keeps the odd proxies of many fleets of one from all landing on the member with the least UID.
 func TestTiesDifferByFleet(t *testing.T) {
 	got := map[MemberID]int{}
 	for i := range 300 {

@@ -130,14 +130,14 @@ func TestHouseMonotone(t *testing.T) {
 	})
 }
 
-// TestSteady applies a plan and expects that planning again keeps it, and that
-// from there one replica more or less touches one member.
+// TestSteady applies a plan and expects that planning again keeps it, and that from there one replica more or less
+// touches one member.
 func TestSteady(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anySnapshot(t)
 		first := Plan(s)
-		// Capacity and loss are measured against what a member has, so a second
-		// look may see less room than the first; the plan holds all the same.
+		// Capacity and loss are measured against what a member has, so a second look may see less room than the first;
+		// the plan holds all the same.
 		next := settled(s, first)
 		again := Plan(next)
 		if diff := cmp.Diff(wanted(first), wanted(again)); diff != "" {
@@ -154,8 +154,7 @@ func TestSteady(t *testing.T) {
 	})
 }
 
-// TestFewestMoves compares with every division that is Webster's for the
-// weights: none may move fewer proxies.
+// TestFewestMoves compares with every division that is Webster's for the weights: none may move fewer proxies.
 func TestFewestMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Snapshot{Fleet: Fleet{UID: "f", Strategy: Weighted, Replicas: rapid.Int32Range(0, 9).Draw(t, "replicas")}}
@@ -185,8 +184,7 @@ func TestFewestMoves(t *testing.T) {
 	})
 }
 
-// isWebster checks the definition: no seat given has a smaller quotient than a
-// seat withheld.
+// isWebster checks the definition: no seat given has a smaller quotient than a seat withheld.
 func isWebster(members []Member, seats []int32) bool {
 	given, withheld := math.Inf(1), math.Inf(-1)
 	for i, m := range members {

@@ -13,17 +13,14 @@ type MemberUID string
 type Strategy string
 
 const (
-	// Spread divides over the domains first (see [SpreadRule]), by weight, and
-	// then over each domain's members by weight. The weight of a region is that
-	// of its heaviest member, so with equal weights regions get equal shares
+	// Spread divides over the domains first (see [SpreadRule]), by weight, and then over each domain's members by
+	// weight. The weight of a region is that of its heaviest member, so with equal weights regions get equal shares
 	// however many members they have. It is the default.
 	Spread Strategy = "Spread"
-	// Weighted divides over all members by weight and regards domains only for
-	// maxSkew.
+	// Weighted divides over all members by weight and regards domains only for maxSkew.
 	Weighted Strategy = "Weighted"
-	// Pack fills one member up before it begins the next: the heaviest first,
-	// then one that is full already, then the one that has most, then ties by
-	// UID. Without maximums or known capacities everything lands on one member.
+	// Pack fills one member up before it begins the next: the heaviest first, then one that is full already, then the
+	// one that has most, then ties by UID. Without maximums or known capacities everything lands on one member.
 	Pack Strategy = "Pack"
 )
 
@@ -33,8 +30,7 @@ type Domain string
 const (
 	// ByMember makes every member a domain of its own. It is the default.
 	ByMember Domain = "Member"
-	// ByRegion makes the members of one region one domain. Members without a
-	// region are one domain together.
+	// ByRegion makes the members of one region one domain. Members without a region are one domain together.
 	ByRegion Domain = "Region"
 )
 
@@ -42,9 +38,8 @@ const (
 type SpreadRule struct {
 	// By chooses the domains; empty means [ByMember].
 	By Domain
-	// MaxSkew is the most proxies a domain may have above the emptiest domain
-	// that can still take one. Zero or less means no limit. It holds under
-	// every strategy.
+	// MaxSkew is the most proxies a domain may have above the emptiest domain that can still take one. Zero or less
+	// means no limit. It holds under every strategy.
 	MaxSkew int32
 }
 
@@ -70,8 +65,7 @@ const (
 	Ready Liveness = "Ready"
 	// Suspect members missed heartbeats: they keep their share and get nothing new.
 	Suspect Liveness = "Suspect"
-	// Unreachable members are lost: they keep their share (moving it is
-	// failover's work) and get nothing new.
+	// Unreachable members are lost: they keep their share (moving it is failover's work) and get nothing new.
 	Unreachable Liveness = "Unreachable"
 	// NotJoined members were never heard in this incarnation; they get nothing new.
 	NotJoined Liveness = "NotJoined"
@@ -86,9 +80,8 @@ type Member struct {
 	// Region is the domain under [ByRegion].
 	Region string
 
-	// Eligible is the caller's verdict on everything placement does not look
-	// at: the fleet's member selector, a member being deleted, a provider that
-	// it does not offer.
+	// Eligible is the caller's verdict on everything placement does not look at: the fleet's member selector, a member
+	// being deleted, a provider that it does not offer.
 	Eligible bool
 	// Reason says why the member is not eligible, for the explanation.
 	Reason string
@@ -99,24 +92,21 @@ type Member struct {
 	// Taints keep fleets away that do not tolerate them.
 	Taints []Taint
 
-	// Weight is the member's claim in proportion to the others; the caller
-	// writes 1 where the user wrote nothing. Zero means nothing beyond Min;
-	// below zero counts as zero.
+	// Weight is the member's claim in proportion to the others; the caller writes 1 where the user wrote nothing. Zero
+	// means nothing beyond Min; below zero counts as zero.
 	Weight int32
 	// Min is dealt before anything else; below zero counts as zero.
 	Min int32
 	// Max is the most the fleet may have here; nil means no limit.
 	Max *int32
-	// Capacity is the most proxies of this fleet the member said it can hold;
-	// nil means unknown. It stops growth and never evicts.
+	// Capacity is the most proxies of this fleet the member said it can hold; nil means unknown. It stops growth and
+	// never evicts.
 	Capacity *int32
-	// CapacityReason says what limits the capacity, for the explanation
-	// ("quota: IN_USE_ADDRESSES 3 of 3").
+	// CapacityReason says what limits the capacity, for the explanation ("quota: IN_USE_ADDRESSES 3 of 3").
 	CapacityReason string
 
-	// Have is how many proxies are assigned to the member now: the durable
-	// decision (the sum of its placements' replicas), not what was observed. A
-	// member that is slow to create must not lose its share for it.
+	// Have is how many proxies are assigned to the member now: the durable decision (the sum of its placements'
+	// replicas), not what was observed. A member that is slow to create must not lose its share for it.
 	Have int32
 }
 

@@ -7,9 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestKeepsItself replans from a plan's own outcome, in settings where who goes
-// first among equals, or what counts as a limit, could make the second plan
-// differ from the first.
+// TestKeepsItself replans from a plan's own outcome, in settings where who goes first among equals, or what counts as a
+// limit, could make the second plan differ from the first.
 func TestKeepsItself(t *testing.T) {
 	dedicated := tainted(Taint{Key: "k", Effect: NoSchedule})
 	cases := map[string]struct {
@@ -66,8 +65,7 @@ func TestKeepsItself(t *testing.T) {
 	}
 }
 
-// TestLostDomainDoesNotHoldOthersBack has a heavy member run ahead of a light
-// one that is lost and below its share.
+// TestLostDomainDoesNotHoldOthersBack has a heavy member run ahead of a light one that is lost and below its share.
 func TestLostDomainDoesNotHoldOthersBack(t *testing.T) {
 	got := Plan(Snapshot{
 		Fleet: fleet(12, over(ByMember, 2)),
@@ -75,8 +73,7 @@ func TestLostDomainDoesNotHoldOthersBack(t *testing.T) {
 			member("heavy", weight(10)), member("mid", weight(8)), member("lost", have(5), is(Unreachable)),
 		},
 	})
-	// By weight the lost member's first seat comes last of all; were it waited
-	// for, nobody could pass two.
+	// By weight the lost member's first seat comes last of all; were it waited for, nobody could pass two.
 	if diff := cmp.Diff(want{"heavy": 6, "mid": 5, "lost": 1}, wanted(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s%s", diff, render(got))
 	}

@@ -12,8 +12,7 @@ const (
 	NoExecute TaintEffect = "NoExecute"
 )
 
-// Taint keeps fleets off a member. An effect other than [NoExecute] is treated
-// as [NoSchedule].
+// Taint keeps fleets off a member. An effect other than [NoExecute] is treated as [NoSchedule].
 type Taint struct {
 	Key, Value string
 	Effect     TaintEffect
@@ -37,8 +36,8 @@ const (
 	Exists TolerationOperator = "Exists"
 )
 
-// Toleration is a taint that a fleet puts up with, with the meaning it has in
-// Kubernetes: an empty effect matches every effect.
+// Toleration is a taint that a fleet puts up with, with the meaning it has in Kubernetes: an empty effect matches every
+// effect.
 type Toleration struct {
 	Key      string
 	Operator TolerationOperator
@@ -57,8 +56,8 @@ func (t Toleration) Tolerates(taint Taint) bool {
 	return t.Key == taint.Key && t.Value == taint.Value
 }
 
-// untolerated returns the taint that decides about a member: the first that
-// moves proxies away, else the first that stops growth.
+// untolerated returns the taint that decides about a member: the first that moves proxies away, else the first that
+// stops growth.
 func untolerated(taints []Taint, tolerations []Toleration) (Taint, bool) {
 	var found Taint
 	var has bool

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkStep takes one step in the middle of rolling 10,000 proxies over 200
-// members: a quarter is new and ready, all the rest is old, one in three leased.
+// BenchmarkStep takes one step in the middle of rolling 10,000 proxies over 200 members: a quarter is new and ready,
+// all the rest is old, one in three leased.
 func BenchmarkStep(b *testing.B) {
 	in := Input{Now: t0, Current: "r1", Budget: Budget{MaxSurge: 2500}, DrainTimeout: time.Minute}
 	for i := range 200 {

@@ -13,8 +13,8 @@ var (
 
 // Budget bounds how far a fleet may stray from its desired size while it changes.
 type Budget struct {
-	// MaxSurge is how many proxies above desired may be alive, MaxUnavailable
-	// how many below desired may be available. Below zero counts as zero.
+	// MaxSurge is how many proxies above desired may be alive, MaxUnavailable how many below desired may be available.
+	// Below zero counts as zero.
 	MaxSurge, MaxUnavailable int32
 }
 
@@ -32,9 +32,8 @@ func (a Amount) String() string {
 	return fmt.Sprint(a.Value)
 }
 
-// Resolve turns amounts into a [Budget] for a fleet of the given size, rounding
-// as Kubernetes does for a Deployment: surge up, unavailable down, and if both
-// come out as zero, one may be unavailable, else nothing could ever change. The
+// Resolve turns amounts into a [Budget] for a fleet of the given size, rounding as Kubernetes does for a Deployment:
+// surge up, unavailable down, and if both come out as zero, one may be unavailable, else nothing could ever change. The
 // error wraps [ErrNegative] or [ErrOverHundred] and names the field.
 func Resolve(surge, unavailable Amount, desired int32) (Budget, error) {
 	desired = max(desired, 0)

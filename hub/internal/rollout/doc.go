@@ -1,22 +1,17 @@
-// Package rollout is the arithmetic of changing a fleet's proxies one safe step
-// at a time: from one revision to the next, from one member to another, up and
-// down. It imports no Kubernetes, no Connect, no clock, and starts no
-// goroutine; the time is an argument. All its functions are safe for concurrent
-// use.
+// Package rollout is the arithmetic of changing a fleet's proxies one safe step at a time: from one revision to the
+// next, from one member to another, up and down. It imports no Kubernetes, no Connect, no clock, and starts no
+// goroutine; the time is an argument. All its functions are safe for concurrent use.
 //
-// [Step] looks at what is wanted, at the placements that are written down, and
-// at the proxies the members reported, and says what the placements should be
-// next. It is level-based: it keeps no state between calls, any number of calls
-// may be lost or repeated, and calling it whenever something changed converges.
+// [Step] looks at what is wanted, at the placements that are written down, and at the proxies the members reported, and
+// says what the placements should be next. It is level-based: it keeps no state between calls, any number of calls may
+// be lost or repeated, and calling it whenever something changed converges.
 //
 // # What is written down
 //
-// There is one [Placement] for each member and revision. Replicas is how many
-// proxies the member keeps that are not draining; Drain lists, by name, the
-// ones that must go and when. A member creates what is missing and removes a
-// draining proxy once its deadline has passed. It uses no name again that is
-// still on the list. It never chooses a victim: scaling down by k is one write
-// that lists k names in Drain and lowers Replicas by k. Draining is one-way; a
+// There is one [Placement] for each member and revision. Replicas is how many proxies the member keeps that are not
+// draining; Drain lists, by name, the ones that must go and when. A member creates what is missing and removes a
+// draining proxy once its deadline has passed. It uses no name again that is still on the list. It never chooses a
+// victim: scaling down by k is one write that lists k names in Drain and lowers Replicas by k. Draining is one-way; a
 // name leaves the list only when the member no longer reports the proxy.
 //
 // # Rules
@@ -43,9 +38,8 @@
 //     fleet to fail its probes for a moment, a rollout must not use the moment
 //     to remove all of it.
 //
-// Members whose inventory is not complete (after a restart of the hub, or lost)
-// are Frozen: their placements are carried over as they are and they are left
-// out of all sums, so that one lost region does not stop the others.
+// Members whose inventory is not complete (after a restart of the hub, or lost) are Frozen: their placements are
+// carried over as they are and they are left out of all sums, so that one lost region does not stop the others.
 //
 // # What the caller must do
 //
@@ -64,8 +58,7 @@
 //  6. Pass as current the revision that is to be rolled to; for a paused fleet
 //     that is the one before.
 //
-// A creation that is called off (Replicas lowered before the member created the
-// proxy) may still arrive; it then counts as alive and is drained by a later
-// step. A proxy whose placement is not written down is not looked at: the member
+// A creation that is called off (Replicas lowered before the member created the proxy) may still arrive; it then counts
+// as alive and is drained by a later step. A proxy whose placement is not written down is not looked at: the member
 // removes it with the placement.
 package rollout

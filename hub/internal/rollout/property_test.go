@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tally counts a plan's outcome by the definitions in the package comment,
-// without any of the package's own sums.
+// tally counts a plan's outcome by the definitions in the package comment, without any of the package's own sums.
 type tally struct{ desired, aliveBefore, aliveAfter, availableBefore, availableAfter int }
 
 func count(in Input, plan Plan) tally {
@@ -89,8 +88,7 @@ func checkPlan(t *rapid.T, in Input, plan Plan) {
 	checkVictims(t, in, plan, after)
 }
 
-// checkDrains holds that draining is one-way and that nothing is dropped from
-// sight while it exists.
+// checkDrains holds that draining is one-way and that nothing is dropped from sight while it exists.
 func checkDrains(t *rapid.T, in Input, plan Plan, before, after map[Key]Placement) {
 	for _, m := range in.Members {
 		for key, p := range before {
@@ -170,9 +168,8 @@ func checkVictims(t *rapid.T, in Input, plan Plan, after map[Key]Placement) {
 	}
 }
 
-// TestChaos lets a hub and its members do anything at any time, with old news in
-// both directions, checks every plan, and expects that once things calm down the
-// fleet becomes what is wanted.
+// TestChaos lets a hub and its members do anything at any time, with old news in both directions, checks every plan,
+// and expects that once things calm down the fleet becomes what is wanted.
 func TestChaos(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "members"))
@@ -231,9 +228,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// TestRollsWithinBounds rolls, moves and resizes fleets whose proxies behave,
-// with leases coming and going, and holds the bounds at every moment between
-// the hub's steps as well.
+// TestRollsWithinBounds rolls, moves and resizes fleets whose proxies behave, with leases coming and going, and holds
+// the bounds at every moment between the hub's steps as well.
 func TestRollsWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "members"))

@@ -26,8 +26,8 @@ type simSet struct {
 	proxies     map[ProxyName]*simProxy
 }
 
-// world is a hub, some naive members, and the delays between them: members see
-// placements when they synchronize and the hub sees proxies when they report.
+// world is a hub, some naive members, and the delays between them: members see placements when they synchronize and the
+// hub sees proxies when they report.
 type world struct {
 	t       *rapid.T
 	now     time.Time
@@ -180,8 +180,7 @@ func (w *world) draining(p *simProxy) bool {
 	return false
 }
 
-// observe is what the hub knows: proxies as reported, leases as they are, since
-// the hub itself keeps them.
+// observe is what the hub knows: proxies as reported, leases as they are, since the hub itself keeps them.
 func (w *world) observe() Input {
 	in := w.in
 	in.Now = w.now
@@ -246,8 +245,7 @@ func (w *world) step() Plan {
 	return plan
 }
 
-// calm lets everything happen in order until nothing is left to do, and fails
-// if that does not come to pass.
+// calm lets everything happen in order until nothing is left to do, and fails if that does not come to pass.
 func (w *world) calm() {
 	for range 400 {
 		w.now = w.now.Add(10 * time.Second)
@@ -271,8 +269,8 @@ func (w *world) calm() {
 		w.in.Members, w.in.Current, w.in.Budget, w.written, w.reported)
 }
 
-// checkBounds holds, while members are quiet, what users of the fleet see: never
-// fewer ready than the floor, never more alive than the ceiling.
+// checkBounds holds, while members are quiet, what users of the fleet see: never fewer ready than the floor, never more
+// alive than the ceiling.
 func (w *world) checkBounds() {
 	if !w.quiet {
 		return

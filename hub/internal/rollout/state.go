@@ -15,13 +15,12 @@ type cell struct {
 	before  Placement
 	// draining are the entries of the new drain list.
 	draining map[ProxyName]time.Time
-	// observed are the reported proxies that count: neither on the drain list
-	// nor on their way out for other reasons.
+	// observed are the reported proxies that count: neither on the drain list nor on their way out for other reasons.
 	observed []Proxy
 	// reported is how many proxies the member reported in all.
 	reported int
-	// alive is how many proxies are to exist without those that drain. It begins
-	// as what was ordered or, if more are there, as what was reported.
+	// alive is how many proxies are to exist without those that drain. It begins as what was ordered or, if more are
+	// there, as what was reported.
 	alive int
 	// fresh is how many of observed are available.
 	fresh int
@@ -118,8 +117,8 @@ func (s *state) cell(key Key) *cell {
 	return c
 }
 
-// keepDraining carries the drain lists over, brings the deadlines of proxies
-// forward whose leases ended, and sums up what is left.
+// keepDraining carries the drain lists over, brings the deadlines of proxies forward whose leases ended, and sums up
+// what is left.
 func (s *state) keepDraining() {
 	for _, m := range s.members {
 		for _, c := range m.cells {
@@ -171,8 +170,7 @@ func (s *state) settle(c *cell) {
 
 func available(p Proxy) bool { return p.Ready && !p.Failed && !p.Terminating }
 
-// order asks for the current revision's missing proxies, as far as the surge
-// allows, first where most are missing.
+// order asks for the current revision's missing proxies, as far as the surge allows, first where most are missing.
 func (s *state) order() {
 	for ; s.missing > 0 && s.alive < s.surge; s.missing-- {
 		var to *share

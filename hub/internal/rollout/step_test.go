@@ -11,8 +11,7 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// proxy builds a ready proxy of revision r1 on member a, created in the order of
-// its number; change edits it.
+// proxy builds a ready proxy of revision r1 on member a, created in the order of its number; change edits it.
 func proxy(n int, change ...func(*Proxy)) Proxy {
 	p := Proxy{
 		Name: ProxyName(fmt.Sprintf("p%d", n)), UID: ProxyUID(fmt.Sprintf("u%d", n)),
@@ -417,8 +416,7 @@ func TestStepAccounts(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedIsNotFinished keeps an empty placement for a member that may
-// still have created something for it.
+// TestUnconfirmedIsNotFinished keeps an empty placement for a member that may still have created something for it.
 func TestUnconfirmedIsNotFinished(t *testing.T) {
 	in := Input{
 		Now: t0, Current: "r1", Members: []Member{{ID: "a", Desired: 1}}, Budget: Budget{MaxSurge: 1},

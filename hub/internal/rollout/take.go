@@ -30,8 +30,7 @@ func rankOf(p Proxy) rank {
 	return rankIdle
 }
 
-// compareVictims orders the proxies of one rank: outdated ones first, then the
-// cheapest to lose.
+// compareVictims orders the proxies of one rank: outdated ones first, then the cheapest to lose.
 func (s *state) compareVictims(a, b Proxy) int {
 	return cmp.Or(
 		falseFirst(a.Revision == s.in.Current, b.Revision == s.in.Current),
@@ -79,9 +78,8 @@ func (s *state) surplus(m *share, c *cell) int {
 	return c.alive
 }
 
-// callOff takes back orders that no member has reported anything for yet. Those
-// of the current revision serve nobody; those of others are worth as much as a
-// proxy that is not ready.
+// callOff takes back orders that no member has reported anything for yet. Those of the current revision serve nobody;
+// those of others are worth as much as a proxy that is not ready.
 func (s *state) callOff() {
 	for _, m := range s.members {
 		for _, c := range m.cells {
@@ -95,8 +93,7 @@ func (s *state) callOff() {
 	}
 }
 
-// takeRank takes proxies of one rank, each time from the member that is
-// furthest above its share.
+// takeRank takes proxies of one rank, each time from the member that is furthest above its share.
 func (s *state) takeRank(r rank) {
 	lists := make([][]Proxy, len(s.members))
 	for i, m := range s.members {
@@ -155,11 +152,10 @@ func (c *cell) unleased() (n int) {
 
 // mayTake reports whether the floor allows one proxy of the cell to go.
 //
-// A proxy that is available goes while enough others are. One that is not
-// matters only as what might yet become available. Of an old revision it goes
-// while those that stay could make up the floor without counting on the new
-// revision's untried ones; of the current revision, where what stays is as good
-// as what goes, while there are enough of any kind.
+// A proxy that is available goes while enough others are. One that is not matters only as what might yet become
+// available. Of an old revision it goes while those that stay could make up the floor without counting on the new
+// revision's untried ones; of the current revision, where what stays is as good as what goes, while there are enough of
+// any kind.
 func (s *state) mayTake(c *cell, m *share, isAvailable bool) bool {
 	switch {
 	case isAvailable:
@@ -170,9 +166,8 @@ func (s *state) mayTake(c *cell, m *share, isAvailable bool) bool {
 	return s.alive-s.waiting-1 >= s.floor
 }
 
-// spent reports whether no more of the cell has to go. What is reserved for
-// others counts only while that keeps nobody waiting: a leased proxy that is not
-// ready may not stop the whole fleet from moving.
+// spent reports whether no more of the cell has to go. What is reserved for others counts only while that keeps nobody
+// waiting: a leased proxy that is not ready may not stop the whole fleet from moving.
 func (s *state) spent(m *share, c *cell) bool {
 	if s.missing > 0 && s.alive >= s.surge {
 		return s.surplus(m, c) == 0

@@ -8,8 +8,8 @@ type MemberID string
 // Revision names a fleet revision.
 type Revision string
 
-// ProxyName is the name a member gave a proxy; it is unique within a
-// placement's proxies, and may be used again once the proxy is gone.
+// ProxyName is the name a member gave a proxy; it is unique within a placement's proxies, and may be used again once
+// the proxy is gone.
 type ProxyName string
 
 // ProxyUID identifies one proxy for ever.
@@ -45,8 +45,8 @@ type Proxy struct {
 	Revision Revision
 	// Ready is the probes' verdict, Failed a latched permanent error.
 	Ready, Failed bool
-	// Terminating is set when the proxy is on its way out for a reason of the
-	// member's own (somebody deleted it there). The member replaces it.
+	// Terminating is set when the proxy is on its way out for a reason of the member's own (somebody deleted it there).
+	// The member replaces it.
 	Terminating bool
 	// Leased is how many leases hold the proxy, Burned how many targets banned it.
 	Leased, Burned int
@@ -67,15 +67,13 @@ type Input struct {
 	Now time.Time
 	// Current is the revision all proxies are to be of.
 	Current Revision
-	// Members are the members that are wanted to run proxies or still do. One
-	// that appears only in Placements is wanted to run none.
+	// Members are the members that are wanted to run proxies or still do. One that appears only in Placements is wanted
+	// to run none.
 	Members []Member
 	// Placements are the placements as they are written down now.
 	Placements []Placement
-	// Unconfirmed are the placements whose last write the member has not both
-	// applied and reported upon. They are never finished, since a
-	// creation that was called off may still arrive. Nil means that all are
-	// confirmed.
+	// Unconfirmed are the placements whose last write the member has not both applied and reported upon. They are never
+	// finished, since a creation that was called off may still arrive. Nil means that all are confirmed.
 	Unconfirmed map[Key]bool
 	// Proxies are all proxies that members reported, the draining ones too.
 	Proxies []Proxy
@@ -116,25 +114,22 @@ type Counts struct {
 
 // Plan is the outcome of a step.
 type Plan struct {
-	// Placements are all placements that should exist, the unchanged too, in
-	// the order in which to write them.
+	// Placements are all placements that should exist, the unchanged too, in the order in which to write them.
 	Placements []Placement
-	// Finished are the placements of the input that have nothing left to do and
-	// are to be deleted.
+	// Finished are the placements of the input that have nothing left to do and are to be deleted.
 	Finished []Key
 	// Drained are the proxies that this step newly put on drain lists.
 	Drained []Victim
-	// Held is how many proxies must go but may not yet: enough others have to
-	// become ready first.
+	// Held is how many proxies must go but may not yet: enough others have to become ready first.
 	Held int32
-	// Ordered is how many more proxies this step asks members to create, Short
-	// how many are missing that maxSurge does not let it ask for yet.
+	// Ordered is how many more proxies this step asks members to create, Short how many are missing that maxSurge does
+	// not let it ask for yet.
 	Ordered, Short int32
 	// Counts is for status.
 	Counts Counts
 	// NextDeadline is the first drain deadline after now; zero when there is none.
 	NextDeadline time.Time
-	// Done says that every member that is not frozen runs exactly its share of
-	// the current revision, ready, and nothing else.
+	// Done says that every member that is not frozen runs exactly its share of the current revision, ready, and nothing
+	// else.
 	Done bool
 }

@@ -12,57 +12,48 @@ import (
 )
 
 const (
-	// batch is how many frames are handed to the writer at once. Acks wait
-	// behind no more than two batches.
+	// batch is how many frames are handed to the writer at once. Acks wait behind no more than two batches.
 	batch = 64
-	// grace is how long a frame that is being sent at the end of a session may
-	// take before the stream is aborted.
+	// grace is how long a frame that is being sent at the end of a session may take before the stream is aborted.
 	grace = 2 * time.Second
 )
 
-// Stream is what frames travel by. Send and Receive may be called at the same
-// time, each by one goroutine.
+// Stream is what frames travel by. Send and Receive may be called at the same time, each by one goroutine.
 type Stream struct {
-	// Send sends a frame. It may wait until the peer takes it. All calls are
-	// made by the goroutine that called [Run].
+	// Send sends a frame. It may wait until the peer takes it. All calls are made by the goroutine that called [Run].
 	Send func(*agentv1.Frame) error
 	// Receive waits for a frame. At the end of the stream it returns an error.
 	Receive func() (*agentv1.Frame, error)
-	// StopReceive makes Receive return. It is called once, after the last Send.
-	// If it is nil, Run does not wait for a Receive that is under way, which then
-	// ends with the stream.
+	// StopReceive makes Receive return. It is called once, after the last Send. If it is nil, Run does not wait for a
+	// Receive that is under way, which then ends with the stream.
 	StopReceive func()
-	// Abort makes Send return, whatever becomes of the stream. It may be nil for
-	// streams whose Send returns anyway soon after the context ends.
+	// Abort makes Send return, whatever becomes of the stream. It may be nil for streams whose Send returns anyway soon
+	// after the context ends.
 	Abort func()
 }
 
-// Call does something to the session on the goroutine that owns it. An error
-// ends the session.
+// Call does something to the session on the goroutine that owns it. An error ends the session.
 type Call func(now time.Time, s *session.Session) error
 
 // Options are what [Run] works with. Stream, Session and Handle are required.
 type Options struct {
 	Stream  Stream
 	Session *session.Session
-	// Handle acts on an event. It runs on the goroutine that owns the session,
-	// as Calls do, and may use the session. What takes long must be done
-	// elsewhere and report by Calls; only the answer to Greeted may take its
-	// time. An error ends the session.
+	// Handle acts on an event. It runs on the goroutine that owns the session, as Calls do, and may use the session.
+	// What takes long must be done elsewhere and report by Calls; only the answer to Greeted may take its time. An
+	// error ends the session.
 	Handle func(now time.Time, s *session.Session, e session.Event) error
 	// Calls is how others get at the session. It may be nil.
 	Calls <-chan Call
 
-	// Now and Timer are the clock, those of package time by default. Timer
-	// returns a channel that gets one value after the time, and a function that
-	// frees the timer.
+	// Now and Timer are the clock, those of package time by default. Timer returns a channel that gets one value after
+	// the time, and a function that frees the timer.
 	Now   func() time.Time
 	Timer func(time.Duration) (c <-chan time.Time, stop func())
 }
 
-// Run drives the session until it ends, and says why: the cause of the end of
-// ctx, the error of the stream, of Handle or of a Call, or the session's own.
-// Nothing of it runs any more when it returns, but for what [Stream] says.
+// Run drives the session until it ends, and says why: the cause of the end of ctx, the error of the stream, of Handle
+// or of a Call, or the session's own. Nothing of it runs any more when it returns, but for what [Stream] says.
 func Run(ctx context.Context, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -126,8 +117,8 @@ func (p *pump) receive() {
 	}
 }
 
-// send sends batches until there are no more. A frame that is stuck when the
-// loop has ended gets its grace, then the stream is aborted.
+// send sends batches until there are no more. A frame that is stuck when the loop has ended gets its grace, then the
+// stream is aborted.
 func (p *pump) send(looped <-chan struct{}) {
 	if p.Stream.Abort != nil {
 		sent := make(chan struct{})

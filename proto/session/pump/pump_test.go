@@ -13,8 +13,7 @@ import (
 	"github.com/shoal-dev/shoal/proto/session"
 )
 
-// pipe is one direction of a stream that holds no frame at all: who sends waits
-// until the other end takes it.
+// pipe is one direction of a stream that holds no frame at all: who sends waits until the other end takes it.
 type pipe struct {
 	frames chan *agentv1.Frame
 	done   chan struct{}
@@ -40,8 +39,8 @@ func (p pipe) receive() (*agentv1.Frame, error) {
 	}
 }
 
-// TestBothSend joins two ends that both have much more to say than fits into
-// the stream. Neither may wait for the other for ever.
+// TestBothSend joins two ends that both have much more to say than fits into the stream. Neither may wait for the other
+// for ever.
 func TestBothSend(t *testing.T) {
 	const items = 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -91,8 +90,8 @@ func TestBothSend(t *testing.T) {
 	})
 }
 
-// TestEnds checks what Run says of the end, and that nothing of it is left
-// running: synctest would not let the test end.
+// TestEnds checks what Run says of the end, and that nothing of it is left running: synctest would not let the test
+// end.
 func TestEnds(t *testing.T) {
 	broken := errors.New("broken")
 	tests := map[string]struct {
@@ -142,8 +141,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestStuck ends a session while a frame is stuck in the stream: after its
-// grace the stream is aborted.
+// TestStuck ends a session while a frame is stuck in the stream: after its grace the stream is aborted.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := newPipe()

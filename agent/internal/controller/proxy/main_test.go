@@ -138,7 +138,7 @@ func newWorld(t *testing.T) *world {
 		Entries: map[string]proxy.Entry{
 			"fake":  {Provider: w.fake},
 			"pods":  {Provider: w.pods(false)},
-			"ports": {Provider: w.fake, FirstPort: 21000, LastPort: 21049},
+			"ports": {Provider: w.fake, FirstPort: 21000, LastPort: 21019},
 		},
 	}
 	w.restart()

@@ -244,13 +244,13 @@ func TestCeiling(t *testing.T) {
 
 func TestHostPortsNeverMeet(t *testing.T) {
 	w := newWorld(t)
-	for i := range 51 {
+	for i := range 21 {
 		w.make(numbered(i), "ports")
 	}
 	// Eight passes at a time, as the controller does.
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8)
-	for i := range 51 {
+	for i := range 21 {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
@@ -270,13 +270,13 @@ func TestHostPortsNeverMeet(t *testing.T) {
 			if text := message(&p, v1alpha1.ConditionProvisioned); !strings.Contains(text, "hostPortRange") {
 				t.Errorf("%s has no port, and its condition says %q", p.Name, text)
 			}
-		case port < 21000 || port > 21049 || owner[port] != "":
+		case port < 21000 || port > 21019 || owner[port] != "":
 			t.Errorf("%s has port %d, out of the range or that of %q", p.Name, port, owner[port])
 		}
 		owner[port] = p.Name
 	}
 	if without != 1 {
-		t.Fatalf("%d proxies without a port, want 1: there are 50", without)
+		t.Fatalf("%d proxies without a port, want 1: there are 20", without)
 	}
 
 	// A port is free again once its proxy is gone, and not before.

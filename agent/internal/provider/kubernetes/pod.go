@@ -28,8 +28,6 @@ const (
 	drainedGraceSeconds = 3
 	// lostAfter is how long after the end of its grace a pod is taken for lost with its node.
 	lostAfter = time.Minute
-
-	annotationIdentity = "shoal.dev/home-cluster-uid"
 )
 
 // graceSeconds outlives Squid's own shutdown_lifetime, which it always waits out after SIGTERM, even when idle.
@@ -51,8 +49,8 @@ func (p *Provider) meta(r provider.Request) metav1.ObjectMeta {
 		Name:      r.Name,
 		Labels:    labels(r),
 		Annotations: map[string]string{
-			v1alpha1.AnnotationSpecHash: r.SpecHash,
-			annotationIdentity:          r.Identity.HomeClusterUID,
+			v1alpha1.AnnotationSpecHash:       r.SpecHash,
+			v1alpha1.AnnotationHomeClusterUID: r.Identity.HomeClusterUID,
 		},
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion:         v1alpha1.GroupVersion.String(),
@@ -71,7 +69,7 @@ func identityOf(o metav1.Object) provider.Identity {
 		ProxyUID:       l[v1alpha1.LabelProxyUID],
 		HubUID:         l[v1alpha1.LabelHubUID],
 		MemberUID:      l[v1alpha1.LabelMemberUID],
-		HomeClusterUID: o.GetAnnotations()[annotationIdentity],
+		HomeClusterUID: o.GetAnnotations()[v1alpha1.AnnotationHomeClusterUID],
 	}
 }
 

@@ -1,10 +1,9 @@
 package fleet
 
 import (
-	"net/netip"
-
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
+	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
 // counts sums up proxies.
@@ -50,7 +49,7 @@ func (p *placed) count() counts {
 
 // exits tells how many proxies had their exits measured, and by how many distinct ones they leave.
 func (s *scope) exits() (measured, distinct int) {
-	seen := map[netip.Prefix]struct{}{}
+	seen := map[lease.Exit]struct{}{}
 	for _, p := range s.placements {
 		drains := p.drains()
 		for _, view := range p.proxies {
@@ -59,7 +58,7 @@ func (s *scope) exits() (measured, distinct int) {
 			}
 			known := false
 			for _, text := range view.Report.GetExits() {
-				if exit, ok := exitOf(text); ok {
+				if exit, err := lease.ParseExit(text); err == nil {
 					seen[exit] = struct{}{}
 					known = true
 				}
@@ -70,19 +69,4 @@ func (s *scope) exits() (measured, distinct int) {
 		}
 	}
 	return measured, len(seen)
-}
-
-// exitOf reads an exit: an IPv4 address, or the /64 of an IPv6 one.
-func exitOf(text string) (netip.Prefix, bool) {
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	addr = addr.Unmap().WithZone("")
-	bits := 32
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, err := addr.Prefix(bits)
-	return prefix, err == nil
 }

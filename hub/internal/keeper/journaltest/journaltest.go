@@ -1,5 +1,5 @@
-// Package journaltest is the suite that every keeper.Journal passes. A journal
-// that outlives its process passes it with Open opening the same store anew.
+// Package journaltest is the suite that every keeper.Journal passes. A journal that outlives its process passes it with
+// Open opening the same store anew.
 package journaltest
 
 import (
@@ -16,13 +16,11 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
-// Open opens the store of one test. Called again, it opens the same store as
-// a restarted process would, after the journal opened before was closed or
-// given up.
+// Open opens the store of one test. Called again, it opens the same store as a restarted process would, after the
+// journal opened before was closed or given up.
 type Open func(tb testing.TB) keeper.Journal
 
-// Run runs the suite. It calls fresh once for each test, for a store of its
-// own.
+// Run runs the suite. It calls fresh once for each test, for a store of its own.
 func Run(t *testing.T, fresh func(tb testing.TB) Open) {
 	t.Helper()
 	tests := map[string]func(*testing.T, Open){

@@ -44,6 +44,10 @@ func BenchmarkEngineScale(b *testing.B) {
 	fmt.Fprintf(os.Stdout, "\nBENCH engine_scale %.0f ns %.2f\n", atLarge, atLarge/atSmall)
 }
 
+// strayAllocations are what the runtime may add to a count of allocations in a run: maps that grow, and its own. One
+// allocation for each proxy that is passed over would be hundreds.
+const strayAllocations = 10
+
 // TestPassingOverCostsNothing checks that the proxies which a grant or a
 // refusal passes over cost no allocation: it takes as many in a fleet where
 // many cool as in one where few do.
@@ -52,7 +56,7 @@ func TestPassingOverCostsNothing(t *testing.T) {
 		l := newBenchLoad(t, n)
 		return testing.AllocsPerRun(100, func() { l.grant(t) })
 	}
-	if few, many := granting(2_000), granting(20_000); many > few+1 {
+	if few, many := granting(2_000), granting(20_000); many > few+strayAllocations {
 		t.Errorf("a grant takes %v allocations with 6000 exits cooling, %v with 600", many, few)
 	}
 
@@ -79,7 +83,7 @@ func TestPassingOverCostsNothing(t *testing.T) {
 			}
 		})
 	}
-	if few, many := refusing(500), refusing(5_000); many > few {
+	if few, many := refusing(500), refusing(5_000); many > few+strayAllocations {
 		t.Errorf("a refusal takes %v allocations with 5000 exits cooling, %v with 500", many, few)
 	}
 }

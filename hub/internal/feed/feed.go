@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -267,7 +266,7 @@ func (f *Feed) tellProxies(ctx context.Context) error {
 			proxy = known
 			proxy.Draining = true
 		}
-		if told && sameProxy(known, proxy) {
+		if told && known.Same(&proxy) {
 			delete(f.dirty.proxies, uid)
 			continue
 		}
@@ -330,13 +329,4 @@ func (f *Feed) tell(ctx context.Context, todo []task) error {
 		}
 	}
 	return nil
-}
-
-// sameProxy compares all that the engine remembers but times, which Touch keeps fresh.
-func sameProxy(a, b lease.Proxy) bool {
-	return a.UID == b.UID && a.Fleet == b.Fleet && a.Member == b.Member && a.Name == b.Name &&
-		a.Region == b.Region && a.Country == b.Country &&
-		a.Ready == b.Ready && a.Saturated == b.Saturated &&
-		a.Draining == b.Draining && a.DrainDeadline.Equal(b.DrainDeadline) &&
-		maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Exits, b.Exits)
 }

@@ -38,14 +38,14 @@ func ParseExit(text string) (Exit, error) {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
 		return Exit{}, &Refusal{
-			Reason: Invalid, Field: "exit",
+			Reason: InvalidRequest, Field: "exit",
 			Message: quote("exit", text) + " is not an address; write an IPv4 or IPv6 address such as 203.0.113.9",
 		}
 	}
 	exit := ExitOf(addr)
 	if slash && exit.String() != text {
 		return Exit{}, &Refusal{
-			Reason: Invalid, Field: "exit",
+			Reason: InvalidRequest, Field: "exit",
 			Message: quote("exit", text) + " is not an exit; write one IPv4 address or one IPv6 /64, such as " + exit.String(),
 		}
 	}

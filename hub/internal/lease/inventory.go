@@ -63,7 +63,7 @@ func (e *Engine) upsertProxy(cmd *UpsertProxy, out *Output) (Result, *Refusal) {
 		if known.LastReady.IsZero() {
 			known.LastReady = p.known.LastReady
 		}
-		if known.same(&p.known) {
+		if known.Same(&p.known) {
 			p.known.LastSeen, p.known.LastReady = known.LastSeen, known.LastReady
 			e.heard(p.member, nanos(known.LastSeen), out)
 			return Done{}, nil
@@ -93,7 +93,7 @@ func (e *Engine) drain(cmd *Drain, out *Output) (Result, *Refusal) {
 		if !cmd.Deadline.IsZero() {
 			known.DrainDeadline = cmd.Deadline
 		}
-		if !known.same(&p.known) {
+		if !known.Same(&p.known) {
 			e.commit(&ProxySet{At: moment(e.now), Proxy: known}, out)
 		}
 	}

@@ -391,8 +391,8 @@ func TestInvalid(t *testing.T) {
 			r.lease()
 			before := dump(r.engine)
 			got := r.refused(c.cmd)
-			if got.Reason != Invalid || got.Field != c.field || got.RetryAfter != 0 || got.Message == "" {
-				t.Errorf("got %s of %q (%s), want %s of %q", got.Reason, got.Field, got.Message, Invalid, c.field)
+			if got.Reason != InvalidRequest || got.Field != c.field || got.RetryAfter != 0 || got.Message == "" {
+				t.Errorf("got %s of %q (%s), want %s of %q", got.Reason, got.Field, got.Message, InvalidRequest, c.field)
 			}
 			if c.message != "" && got.Message != c.message {
 				t.Errorf("got  %s\nwant %s", got.Message, c.message)

@@ -51,7 +51,7 @@ func (m *model) acquire(t *rapid.T) {
 		t.Fatalf("the same request got another answer (-first +again):\n%s", diff)
 	}
 	cmd.Exclusive = !cmd.Exclusive
-	if _, refusal := m.step(cmd); refusal == nil || refusal.Reason != Invalid || refusal.Field != "request_id" {
+	if _, refusal := m.step(cmd); refusal == nil || refusal.Reason != InvalidRequest || refusal.Field != "request_id" {
 		t.Fatalf("another body with the same request id: %v", refusal)
 	}
 }

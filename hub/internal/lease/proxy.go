@@ -67,9 +67,10 @@ func (p *Proxy) endpoint(network Network) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
-// same tells whether two descriptions differ in nothing that must be
+// Same tells whether two descriptions differ in nothing that must be
 // remembered, so that a report that repeats the last one costs no record.
-func (p *Proxy) same(q *Proxy) bool {
+// Their times may differ: Touch keeps those fresh.
+func (p *Proxy) Same(q *Proxy) bool {
 	return p.UID == q.UID && p.Fleet == q.Fleet && p.Member == q.Member && p.Name == q.Name &&
 		p.Region == q.Region && p.Country == q.Country &&
 		p.Ready == q.Ready && p.Saturated == q.Saturated &&

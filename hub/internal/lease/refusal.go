@@ -39,9 +39,9 @@ const (
 
 	// UnknownFleet means that there is no such fleet.
 	UnknownFleet Reason = "UNKNOWN_FLEET"
-	// Invalid means that the command itself is wrong: Field and Message say
+	// InvalidRequest means that the command itself is wrong: Field and Message say
 	// what to write instead.
-	Invalid Reason = "INVALID"
+	InvalidRequest Reason = "INVALID_REQUEST"
 )
 
 // Refusal is the only kind of error that Step returns. A refused command has
@@ -52,7 +52,7 @@ type Refusal struct {
 	Reason Reason
 	// Message is for people: it names the object, the cause and the way out.
 	Message string
-	// Field names the wrong field of an Invalid command, else "".
+	// Field names the wrong field of an InvalidRequest, else "".
 	Field string
 	// RetryAfter is the time until the earliest moment that can change the
 	// answer, at least a second. Zero means that waiting changes nothing.
@@ -70,7 +70,7 @@ func (r *Refusal) Error() string { return r.Message }
 
 // invalid refuses a command for one of its fields.
 func invalid(field, message string) *Refusal {
-	return &Refusal{Reason: Invalid, Field: field, Message: message}
+	return &Refusal{Reason: InvalidRequest, Field: field, Message: message}
 }
 
 // maxQuoted is how much of a caller's text a message repeats.

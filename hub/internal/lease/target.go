@@ -33,7 +33,7 @@ var hostProfile = idna.New(
 )
 
 // ParseTarget reads a host name or an address. An empty text is the zero
-// Target. Anything else that is not a host is refused with [Invalid].
+// Target. Anything else that is not a host is refused with [InvalidRequest].
 func ParseTarget(text string) (Target, error) {
 	if text == "" {
 		return Target{}, nil
@@ -125,5 +125,5 @@ func isHost(host string) bool {
 }
 
 func invalidTarget(text, advice string) *Refusal {
-	return &Refusal{Reason: Invalid, Field: "target", Message: quote("target", text) + " " + advice}
+	return &Refusal{Reason: InvalidRequest, Field: "target", Message: quote("target", text) + " " + advice}
 }

@@ -62,7 +62,7 @@ func TestParseTargetRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseTarget(c.text)
 			var refusal *Refusal
-			if !errors.As(err, &refusal) || refusal.Reason != Invalid || refusal.Field != "target" {
+			if !errors.As(err, &refusal) || refusal.Reason != InvalidRequest || refusal.Field != "target" {
 				t.Fatalf("%q is %q, %v", c.text, got, err)
 			}
 			if !strings.Contains(refusal.Message, c.advice) || len(refusal.Message) > 300 {

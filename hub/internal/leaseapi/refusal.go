@@ -42,18 +42,13 @@ func translate(r *lease.Refusal) *connect.Error {
 	return fault.New(reasonOf(r), r.Message, details)
 }
 
-// reasonOf returns the protocol's reason. The engine spells its reasons as the protocol does, but for commands that
-// are wrong.
+// reasonOf returns the protocol's reason. The engine spells its reasons as the protocol does.
 func reasonOf(r *lease.Refusal) leasev1.Refusal_Reason {
-	switch {
-	case r.Reason == lease.Invalid && r.Field == "request_id":
+	if r.Reason == lease.InvalidRequest && r.Field == "request_id" {
 		// What is wrong with an id by itself has been refused before; what is left is its second use.
 		return leasev1.Refusal_REQUEST_ID_REUSED
-	case r.Reason == lease.Invalid:
-		return leasev1.Refusal_INVALID_REQUEST
-	default:
-		return leasev1.Refusal_Reason(leasev1.Refusal_Reason_value[string(r.Reason)])
 	}
+	return leasev1.Refusal_Reason(leasev1.Refusal_Reason_value[string(r.Reason)])
 }
 
 // apiFields are the engine's fields that are nested in the API's requests.

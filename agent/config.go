@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/shoal-dev/shoal/agent/internal/enroll"
 )
 
 // Settings is the agent's configuration file: what the owner of the cluster says. The hub cannot change it.
@@ -120,10 +122,7 @@ type ProbeSettings struct {
 // Echoes gives Targets, parsed.
 func (p *ProbeSettings) Echoes() []netip.AddrPort { return p.targets }
 
-var (
-	nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	pinRE  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-)
+var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // ReadSettings reads and checks a configuration file. Its error names every mistake, with the line where the file has
 // one, and says what to write instead.
@@ -172,7 +171,7 @@ func (c *checker) hub(h *HubSettings) {
 	if !strings.HasPrefix(h.URL, "https://") {
 		c.refuse("hub.url", "%q is not the address of a hub; write https://host:port", h.URL)
 	}
-	if !pinRE.MatchString(h.CAPin) {
+	if !enroll.IsPin(h.CAPin) {
 		c.refuse("hub.caPin", "it pins nothing; write sha256: and 64 hexadecimal digits, as `shoalctl member join-token` prints them")
 	}
 }

@@ -79,13 +79,16 @@ type Enroller struct {
 
 var pinPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
+// IsPin tells whether a text has the form of Options.CAPin.
+func IsPin(text string) bool { return pinPattern.MatchString(text) }
+
 // New checks the options and returns an enroller. Each error names the value to change.
 func New(o Options) (*Enroller, error) {
 	hub, err := url.Parse(o.HubURL)
 	switch {
 	case err != nil || hub.Scheme != "https" || hub.Hostname() == "" || strings.Trim(hub.Path, "/") != "" || hub.RawQuery != "" || hub.User != nil:
 		return nil, fmt.Errorf("hub.url is %q; write https://host:port, as printed by `shoalctl member join-token`", o.HubURL)
-	case o.CAPin != "" && !pinPattern.MatchString(o.CAPin):
+	case o.CAPin != "" && !IsPin(o.CAPin):
 		return nil, fmt.Errorf("hub.caPin is %q; write sha256: and 64 hexadecimal digits, as printed by `shoalctl member join-token`", o.CAPin)
 	case o.Member == "":
 		return nil, errors.New("member.name is empty; write the name that the join token was made for")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/shoal-dev/shoal/hub/internal/identity"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
@@ -98,7 +98,7 @@ type Config struct {
 
 // AddFlags adds a flag for every setting that a person chooses.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.Namespace, "namespace", ownNamespace(), "namespace of the hub's Secrets; in a pod, its own by default")
+	flags.StringVar(&c.Namespace, "namespace", identity.PodNamespace(), "namespace of the hub's Secrets; in a pod, its own by default")
 	flags.StringArrayVar(&c.Names, "san", nil, "DNS name or IP address that the hub is reached by, for its certificates; repeat the flag for each")
 	flags.StringVar(&c.Agents.Address, "agents-address", DefaultAgentsAddress, "address of the agents' listener (mTLS)")
 	flags.StringVar(&c.Leases.Address, "leases-address", DefaultLeasesAddress, "address of the crawlers' listener (TLS)")
@@ -111,17 +111,6 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
-}
-
-// namespaceFile is where Kubernetes tells a pod its namespace.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-func ownNamespace() string {
-	data, err := os.ReadFile(namespaceFile)
-	if err != nil {
-		return "" // Not in a pod: the flag is then required.
-	}
-	return strings.TrimSpace(string(data))
 }
 
 // complete checks the configuration and fills in defaults. Its errors name the flag to set.

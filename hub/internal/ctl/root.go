@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/hub/internal/identity"
 )
 
 // Options are what the commands work with. The zero value is what shoalctl itself uses.
@@ -66,14 +66,11 @@ func New(o Options) *cobra.Command {
 	return root
 }
 
-// podNamespace is where Kubernetes tells a pod its namespace.
-const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
 // defaultNamespace is the pod's own where the pod's own cluster is asked, as with `kubectl exec` into the hub.
 func (t *tool) defaultNamespace() string {
 	if t.kubeconfig == "" && t.context == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		if data, err := os.ReadFile(podNamespace); err == nil {
-			return strings.TrimSpace(string(data))
+		if namespace := identity.PodNamespace(); namespace != "" {
+			return namespace
 		}
 	}
 	return "shoal-system"

@@ -34,6 +34,8 @@ const (
 	heartbeatInterval = 30 * time.Second
 	// finalizeInterval is how often a deletion is looked at while it waits.
 	finalizeInterval = 5 * time.Second
+	// conflictInterval is for a cache that has not caught up.
+	conflictInterval = 100 * time.Millisecond
 	// DefaultGiveUpAfter is how long a deleted MemberCluster waits for a lost member to drain.
 	DefaultGiveUpAfter = 10 * time.Minute
 )
@@ -82,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	result, err := r.reconcile(ctx, mc)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		return reconcile.Result{RequeueAfter: conflictInterval}, nil
 	}
 	return result, err
 }

@@ -29,8 +29,12 @@ import (
 // DefaultGiveUpAfter is how long a deleted placement waits for a lost member.
 const DefaultGiveUpAfter = 10 * time.Minute
 
-// finalizeInterval is how often a deletion is looked at while it waits.
-const finalizeInterval = 5 * time.Second
+const (
+	// finalizeInterval is how often a deletion is looked at while it waits.
+	finalizeInterval = 5 * time.Second
+	// conflictInterval is for a cache that has not caught up.
+	conflictInterval = 100 * time.Millisecond
+)
 
 // Options are what a Reconciler is made with. All but GiveUpAfter are required.
 type Options struct {
@@ -106,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		result, err = r.finalize(ctx, pp)
 	}
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		return reconcile.Result{RequeueAfter: conflictInterval}, nil
 	}
 	return result, err
 }

@@ -23,64 +23,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub"
+	"github.com/shoal-dev/shoal/hub/internal/apiserver"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 )
 
-// apiServer is the API server of this package's tests; nil when there is none.
-var apiServer *rest.Config
+var server apiserver.Server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run() // needAPI says what is missing.
-	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "api", "crds", "hub")},
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := environment.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start an API server:", err)
-		return 1
-	}
-	apiServer = config
-	code := m.Run()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the API server:", err)
-		return 1
-	}
-	return code
-}
-
-// needAPI returns a client of a real API server and a namespace of the test's own.
-func needAPI(t *testing.T) (client.Client, string) {
-	t.Helper()
-	if apiServer == nil {
-		t.Fatal("this test needs a kube-apiserver: run `make test`, or export KUBEBUILDER_ASSETS=$(hack/envtest-assets)")
-	}
-	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), v1alpha1.AddHubToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(apiServer, client.Options{Scheme: s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hub-"}}
-	if err := c.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	return c, namespace.Name
-}
+func TestMain(m *testing.M) { apiserver.Main(m, &server) }
 
 type logBuffer struct {
 	mu sync.Mutex
@@ -120,7 +74,7 @@ func startHub(t *testing.T, namespace string, change func(*hub.Config)) *running
 	}
 	r := &running{t: t, log: new(logBuffer), done: make(chan error, 1)}
 	config := hub.Config{
-		RestConfig: apiServer, Namespace: namespace, Names: []string{"127.0.0.1", "hub.example"},
+		RestConfig: server.Config, Namespace: namespace, Names: []string{"127.0.0.1", "hub.example"},
 		Agents: listen(&r.agents), Leases: listen(&r.leases), Echo: listen(&r.echo), Health: listen(&r.health),
 		Logger:           slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		SeveralInProcess: true,
@@ -222,7 +176,7 @@ func readIdentity(t *testing.T, c client.Client, namespace string) *identity.Hub
 }
 
 func TestRunServesEverythingAndKeepsItsIdentity(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "hub-")
 	fleet := &v1alpha1.ProxyFleet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "news"}}
 	fleet.Spec.Template = &v1alpha1.ProxyTemplate{Spec: v1alpha1.ProxyTemplateSpec{Provider: "default"}}
 	if err := c.Create(t.Context(), fleet); err != nil {
@@ -306,7 +260,7 @@ func TestRunServesEverythingAndKeepsItsIdentity(t *testing.T) {
 }
 
 func TestRunEndsWhenItsIdentityIsDamaged(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "hub-")
 	damaged := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: identity.HubSecretName},
 		Data:       map[string][]byte{"hub-uid": []byte("x")},
@@ -328,7 +282,7 @@ func TestRunEndsWhenItsIdentityIsDamaged(t *testing.T) {
 }
 
 func TestOnlyTheLeaderWorks(t *testing.T) {
-	_, namespace := needAPI(t)
+	namespace := server.Namespace(t, "hub-")
 	elect := func(c *hub.Config) { c.LeaderElection = true }
 	first := startHub(t, namespace, elect)
 	first.awaitReady()
@@ -350,7 +304,7 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 }
 
 func TestRunServesACertificateOfTheOwners(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "hub-")
 	owner, err := identity.NewAuthority("owner", time.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ var opened = regexp.MustCompile(`lease journal opened.*complete=(\w+)`)
 // journal is complete, and stays so unless another journal is used meanwhile
 // or the directory is lost.
 func TestDiskJournalKnowsItsHistory(t *testing.T) {
-	_, namespace := needAPI(t)
+	namespace := server.Namespace(t, "hub-")
 	directory := filepath.Join(t.TempDir(), "journal")
 	onDisk := func(directory string) func(*hub.Config) {
 		return func(c *hub.Config) { c.JournalType, c.JournalDir = hub.JournalDisk, directory }
@@ -54,7 +54,7 @@ func TestDiskJournalKnowsItsHistory(t *testing.T) {
 
 // TestDiskJournalInUse starts a second hub on a directory in use.
 func TestDiskJournalInUse(t *testing.T) {
-	_, namespace := needAPI(t)
+	namespace := server.Namespace(t, "hub-")
 	onDisk := func(c *hub.Config) { c.JournalType, c.JournalDir = hub.JournalDisk, t.TempDir() }
 	var directory string
 	first := startHub(t, namespace, func(c *hub.Config) { onDisk(c); directory = c.JournalDir })

@@ -12,8 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,14 +20,12 @@ import (
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/agentapi"
+	"github.com/shoal-dev/shoal/hub/internal/apiserver"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
@@ -73,33 +69,9 @@ func (l *lockedBuffer) String() string {
 
 func startRegisterHub(t *testing.T) *registerHub {
 	t.Helper()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("this test needs a kube-apiserver: run `make test`, or export KUBEBUILDER_ASSETS=$(hack/envtest-assets)")
-	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "api", "crds", "hub")},
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddHubToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(config, client.Options{Scheme: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := apiserver.Start(t).Client
 	h := &registerHub{t: t, client: c, clock: clocktesting.NewFakeClock(registerStart), log: new(lockedBuffer)}
+	var err error
 	if h.hub, _, err = identity.EnsureHub(t.Context(), c, registerNamespace, h.clock.Now()); err != nil {
 		t.Fatal(err)
 	}

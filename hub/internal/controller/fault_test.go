@@ -22,7 +22,7 @@ func TestConflictIsQuiet(t *testing.T) {
 	w.turns()
 	conflict := apierrors.NewConflict(schema.GroupResource{Group: "shoal.dev", Resource: "proxyplacements"}, "x", nil)
 	failed := 0
-	faulty, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	faulty, err := client.NewWithWatch(server.Config, client.Options{Scheme: server.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestLeasedMeanwhile(t *testing.T) {
 	w.fleet("news", 2)
 	w.turns()
 	leased := map[string]bool{}
-	inner, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	inner, err := client.NewWithWatch(server.Config, client.Options{Scheme: server.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

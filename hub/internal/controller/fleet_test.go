@@ -58,7 +58,7 @@ func TestSixOverTwoMembers(t *testing.T) {
 		}
 	}
 	scale := &autoscalingv1.Scale{}
-	if err := api.SubResource("scale").Get(t.Context(), f, scale); err != nil {
+	if err := server.Client.SubResource("scale").Get(t.Context(), f, scale); err != nil {
 		t.Fatal(err)
 	}
 	if scale.Spec.Replicas != 6 || scale.Status.Replicas != 6 || scale.Status.Selector != st.Selector {

@@ -104,8 +104,8 @@ func newClock() *clocktesting.FakeClock {
 // newWorld makes members of the given names, accepted and connected, and a hub. The names are made the test's own.
 func newWorld(t *testing.T, names ...string) *world {
 	t.Helper()
-	w := &world{ns: namespace(t), check: func() {}}
-	w.hub = startHub(t, newClock(), api)
+	w := &world{ns: server.Namespace(t, "tenant-"), check: func() {}}
+	w.hub = startHub(t, newClock(), server.Client)
 	for _, name := range names {
 		w.join(name)
 	}
@@ -119,14 +119,14 @@ func (w *world) join(name string) *sim {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tenant": w.ns}},
 		Spec:       v1alpha1.MemberClusterSpec{Accepted: true, Region: "region-" + name},
 	}
-	if err := api.Create(w.t.Context(), mc); err != nil {
+	if err := server.Client.Create(w.t.Context(), mc); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
 		force := mc.DeepCopy()
 		force.Finalizers = nil
-		_ = api.Patch(context.Background(), force, client.MergeFrom(mc))
-		_ = api.Delete(context.Background(), mc)
+		_ = server.Client.Patch(context.Background(), force, client.MergeFrom(mc))
+		_ = server.Client.Delete(context.Background(), mc)
 	})
 	m := &sim{
 		t: w.t, name: name, sets: map[string]*v1alpha1.ProxySetSpec{}, proxies: map[string]*simProxy{},
@@ -162,7 +162,7 @@ func (w *world) fleet(name string, replicas int32, change ...func(*v1alpha1.Prox
 	for _, c := range change {
 		c(f)
 	}
-	if err := api.Create(w.t.Context(), f); err != nil {
+	if err := server.Client.Create(w.t.Context(), f); err != nil {
 		w.t.Fatal(err)
 	}
 	w.feed.ObjectsChanged()
@@ -171,7 +171,7 @@ func (w *world) fleet(name string, replicas int32, change ...func(*v1alpha1.Prox
 func (w *world) get(name string) *v1alpha1.ProxyFleet {
 	w.t.Helper()
 	f := &v1alpha1.ProxyFleet{}
-	if err := api.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, f); err != nil {
+	if err := server.Client.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, f); err != nil {
 		w.t.Fatal(err)
 	}
 	return f
@@ -183,7 +183,7 @@ func (w *world) change(name string, change func(*v1alpha1.ProxyFleet)) {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		f := w.get(name)
 		change(f)
-		return api.Update(w.t.Context(), f)
+		return server.Client.Update(w.t.Context(), f)
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -198,7 +198,7 @@ func (w *world) scale(name string, replicas int32) {
 func (w *world) placementList() []v1alpha1.ProxyPlacement {
 	w.t.Helper()
 	var list v1alpha1.ProxyPlacementList
-	if err := api.List(w.t.Context(), &list, client.InNamespace(w.ns)); err != nil {
+	if err := server.Client.List(w.t.Context(), &list, client.InNamespace(w.ns)); err != nil {
 		w.t.Fatal(err)
 	}
 	return list.Items
@@ -219,7 +219,7 @@ func (w *world) turn() {
 		must("member", err)
 	}
 	var fleets v1alpha1.ProxyFleetList
-	if err := api.List(ctx, &fleets, client.InNamespace(w.ns)); err != nil {
+	if err := server.Client.List(ctx, &fleets, client.InNamespace(w.ns)); err != nil {
 		w.t.Fatal(err)
 	}
 	for i := range fleets.Items {
@@ -256,7 +256,7 @@ func (w *world) turns() {
 func (w *world) fingerprint() string {
 	var b strings.Builder
 	var fleets v1alpha1.ProxyFleetList
-	if err := api.List(w.t.Context(), &fleets, client.InNamespace(w.ns)); err != nil {
+	if err := server.Client.List(w.t.Context(), &fleets, client.InNamespace(w.ns)); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, f := range fleets.Items {

@@ -16,7 +16,7 @@ import (
 func (w *world) memberCluster(m *sim) *v1alpha1.MemberCluster {
 	w.t.Helper()
 	mc := &v1alpha1.MemberCluster{}
-	if err := api.Get(w.t.Context(), types.NamespacedName{Name: m.name}, mc); err != nil {
+	if err := server.Client.Get(w.t.Context(), types.NamespacedName{Name: m.name}, mc); err != nil {
 		w.t.Fatal(err)
 	}
 	return mc

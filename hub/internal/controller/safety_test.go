@@ -15,7 +15,7 @@ import (
 
 func (w *world) exists(name string) bool {
 	w.t.Helper()
-	err := api.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, &v1alpha1.ProxyFleet{})
+	err := server.Client.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, &v1alpha1.ProxyFleet{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		w.t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func (w *world) exists(name string) bool {
 
 func (w *world) delete(name string) {
 	w.t.Helper()
-	if err := api.Delete(w.t.Context(), w.get(name)); err != nil {
+	if err := server.Client.Delete(w.t.Context(), w.get(name)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.feed.ObjectsChanged()
@@ -275,21 +275,21 @@ func TestDeletedMemberDrains(t *testing.T) {
 	west := w.sims[1]
 	mc := &v1alpha1.MemberCluster{}
 	key := types.NamespacedName{Name: west.name}
-	if err := api.Get(t.Context(), key, mc); err != nil {
+	if err := server.Client.Get(t.Context(), key, mc); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Delete(t.Context(), mc); err != nil {
+	if err := server.Client.Delete(t.Context(), mc); err != nil {
 		t.Fatal(err)
 	}
 	w.turn()
-	if err := api.Get(t.Context(), key, mc); err != nil {
+	if err := server.Client.Get(t.Context(), key, mc); err != nil {
 		t.Fatalf("the member went before its proxies: %v", err)
 	}
 	w.turns()
 	if diff := cmp.Diff([]int{4, 0}, w.counts()); diff != "" {
 		t.Errorf("proxies: %s", diff)
 	}
-	if err := api.Get(t.Context(), key, mc); !apierrors.IsNotFound(err) {
+	if err := server.Client.Get(t.Context(), key, mc); !apierrors.IsNotFound(err) {
 		t.Errorf("the member is still there: %+v, %v", mc.Status.Conditions, err)
 	}
 }
@@ -300,14 +300,14 @@ func TestVanishedMember(t *testing.T) {
 	w.fleet("news", 4)
 	w.turns()
 	mc := &v1alpha1.MemberCluster{}
-	if err := api.Get(t.Context(), types.NamespacedName{Name: w.sims[1].name}, mc); err != nil {
+	if err := server.Client.Get(t.Context(), types.NamespacedName{Name: w.sims[1].name}, mc); err != nil {
 		t.Fatal(err)
 	}
 	mc.Finalizers = nil
-	if err := api.Update(t.Context(), mc); err != nil {
+	if err := server.Client.Update(t.Context(), mc); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Delete(t.Context(), mc); err != nil {
+	if err := server.Client.Delete(t.Context(), mc); err != nil {
 		t.Fatal(err)
 	}
 	w.sims[1].silent = true

@@ -27,8 +27,8 @@ func TestSetup(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ctrl.SetLogger(logr.Discard())
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", Logger: logr.Discard(),
+	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
+		Scheme: server.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", Logger: logr.Discard(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -61,10 +61,10 @@ func TestSetup(t *testing.T) {
 		t.Fatal("the caches do not sync")
 	}
 
-	h := &hub{t: t, client: api, dispatcher: opts.Dispatcher, inventory: opts.Inventory, keeper: k}
-	w := &world{hub: h, ns: namespace(t), check: func() {}}
+	h := &hub{t: t, client: server.Client, dispatcher: opts.Dispatcher, inventory: opts.Inventory, keeper: k}
+	w := &world{hub: h, ns: server.Namespace(t, "tenant-"), check: func() {}}
 	w.feed = feed.New(feed.Options{
-		Keeper: k, Inventory: opts.Inventory, Reader: api, Clock: clock.RealClock{}, StartedAt: started,
+		Keeper: k, Inventory: opts.Inventory, Reader: server.Client, Clock: clock.RealClock{}, StartedAt: started,
 	}) // takes the calls of the harness; it is not started
 	h.clock = newClock()
 	east := w.join("east")
@@ -72,7 +72,7 @@ func TestSetup(t *testing.T) {
 
 	wanted, done := opts.Dispatcher.Watch(east.name)
 	defer done()
-	watching, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	watching, err := client.NewWithWatch(server.Config, client.Options{Scheme: server.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestSetup(t *testing.T) {
 		return f != nil && f.Status.ObservedGeneration == f.Generation && f.Status.Updated == 1 && f.Status.Ready == 1 &&
 			f.Status.Replicas == 1 && f.Status.Draining == 0
 	})
-	if err := api.Delete(ctx, w.get("news")); err != nil {
+	if err := server.Client.Delete(ctx, w.get("news")); err != nil {
 		t.Fatal(err)
 	}
 	until("deleted", func(f *v1alpha1.ProxyFleet) bool { return f == nil })

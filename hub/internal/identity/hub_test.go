@@ -110,7 +110,7 @@ func TestHubHidesItsKeys(t *testing.T) {
 }
 
 func TestEnsureHubMakesOneIdentity(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "identity-")
 	if _, err := identity.ReadHub(t.Context(), c, namespace, now); err == nil {
 		t.Error("ReadHub made an identity, or found one in an empty namespace")
 	}
@@ -149,7 +149,7 @@ func TestEnsureHubMakesOneIdentity(t *testing.T) {
 }
 
 func TestEnsureHubNeverReplacesADamagedIdentity(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "identity-")
 	if _, _, err := identity.EnsureHub(t.Context(), c, namespace, now); err != nil {
 		t.Fatal(err)
 	}

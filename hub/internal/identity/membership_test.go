@@ -28,7 +28,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "identity-")
 	return &world{
 		t: t, client: c, prefix: namespace,
 		membership: identity.NewMembership(identity.MembershipOptions{Client: c, Cache: c}),

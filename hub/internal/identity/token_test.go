@@ -181,7 +181,7 @@ func TestDecodeTokensRefusesDamage(t *testing.T) {
 }
 
 func TestTokenStoreAuthenticates(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "identity-")
 	clock := clocktesting.NewFakePassiveClock(now)
 	store := identity.NewTokenStore(identity.TokenStoreOptions{Reader: c, Namespace: namespace, Clock: clock})
 	token, text, err := identity.NewAPIToken(now, "news", []string{"crawl/news"}, time.Hour)
@@ -241,7 +241,7 @@ func TestTokenStoreAuthenticates(t *testing.T) {
 }
 
 func TestTokenStoreIgnoresOtherSecrets(t *testing.T) {
-	c, namespace := needAPI(t)
+	c, namespace := server.Client, server.Namespace(t, "identity-")
 	store := identity.NewTokenStore(identity.TokenStoreOptions{Reader: c, Namespace: namespace, Clock: clocktesting.NewFakePassiveClock(now)})
 	token, text, err := identity.NewAPIToken(now, "news", []string{"crawl/news"}, 0)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	fleet = "apiVersion: shoal.dev/v1alpha1\nkind: ProxyFleet\nmetadata: {name: news, namespace: crawl}\nspec: "
-	proxy = "apiVersion: shoal.dev/v1alpha1\nkind: Proxy\nmetadata: {name: p, namespace: crawl}\nspec: "
+	fleet = "apiVersion: shoal.dev/v1alpha1\nkind: ProxyFleet\nmetadata: {name: news, namespace: default}\nspec: "
+	proxy = "apiVersion: shoal.dev/v1alpha1\nkind: Proxy\nmetadata: {name: p, namespace: default}\nspec: "
 	from  = "template: {spec: {provider: default}}"
 )
 
@@ -110,9 +110,9 @@ func TestBadInputIsRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			u := object(t, test.manifest)
-			err := api.Create(t.Context(), u)
+			err := server.Client.Create(t.Context(), u)
 			if err == nil {
-				if err := api.Delete(t.Context(), u); err != nil {
+				if err := server.Client.Delete(t.Context(), u); err != nil {
 					t.Error(err)
 				}
 				t.Fatal("the API server took it")
@@ -137,7 +137,7 @@ func refused(t *testing.T, err error, says []string) {
 // TestForbiddenChangesAreRefused creates the first object, which must work, and changes it to the second, which must
 // not.
 func TestForbiddenChangesAreRefused(t *testing.T) {
-	const placement = "apiVersion: shoal.dev/v1alpha1\nkind: ProxyPlacement\nmetadata: {name: pp, namespace: crawl}\nspec: "
+	const placement = "apiVersion: shoal.dev/v1alpha1\nkind: ProxyPlacement\nmetadata: {name: pp, namespace: default}\nspec: "
 	tests := map[string]struct {
 		before, after string
 		says          []string
@@ -163,17 +163,17 @@ func TestForbiddenChangesAreRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			u := object(t, test.before)
-			if err := api.Create(t.Context(), u); err != nil {
+			if err := server.Client.Create(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := api.Delete(t.Context(), u); err != nil {
+				if err := server.Client.Delete(t.Context(), u); err != nil {
 					t.Error(err)
 				}
 			}()
 			changed := object(t, test.after)
 			changed.SetResourceVersion(u.GetResourceVersion())
-			refused(t, api.Update(t.Context(), changed), test.says)
+			refused(t, server.Client.Update(t.Context(), changed), test.says)
 		})
 	}
 }
@@ -197,15 +197,15 @@ func TestAllowedChanges(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			u := object(t, test.before)
-			if err := api.Create(t.Context(), u); err != nil {
+			if err := server.Client.Create(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
 			changed := object(t, test.after)
 			changed.SetResourceVersion(u.GetResourceVersion())
-			if err := api.Update(t.Context(), changed); err != nil {
+			if err := server.Client.Update(t.Context(), changed); err != nil {
 				t.Error(err)
 			}
-			if err := api.Delete(t.Context(), u); err != nil {
+			if err := server.Client.Delete(t.Context(), u); err != nil {
 				t.Error(err)
 			}
 		})
@@ -236,7 +236,7 @@ func TestDefaults(t *testing.T) {
 			"spec.template.spec.egress.ports":                 []any{int64(80)},
 			"spec.template.spec.egress.connectPorts":          []any{int64(443)},
 			"spec.template.spec.healthCheck.interval":         "10s",
-			"spec.template.spec.healthCheck.timeout":          "5s",
+			"spec.template.spec.healthCheck.timeout":          "15s",
 			"spec.template.spec.healthCheck.failureThreshold": int64(3),
 			"spec.template.spec.healthCheck.successThreshold": int64(2),
 		}},
@@ -256,15 +256,15 @@ func TestDefaults(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			u := object(t, test.manifest)
-			if err := api.Create(t.Context(), u); err != nil {
+			if err := server.Client.Create(t.Context(), u); err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := api.Delete(t.Context(), u); err != nil {
+				if err := server.Client.Delete(t.Context(), u); err != nil {
 					t.Error(err)
 				}
 			}()
-			if err := api.Get(t.Context(), client.ObjectKeyFromObject(u), u); err != nil {
+			if err := server.Client.Get(t.Context(), client.ObjectKeyFromObject(u), u); err != nil {
 				t.Fatal(err)
 			}
 			for path, want := range test.want {

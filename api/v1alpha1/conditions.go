@@ -73,6 +73,8 @@ const (
 	ReasonAsExpected = "AsExpected"
 	// ReasonForeignProxy means that a member reported what belongs to another.
 	ReasonForeignProxy = "ForeignProxy"
+	// ReasonVerdictsFrozen: so many probes fail together that no proxy of the member is judged unhealthy by them.
+	ReasonVerdictsFrozen = "VerdictsFrozen"
 
 	// ReasonNodeSNAT means that proxies on one node leave by the node's address.
 	ReasonNodeSNAT = "NodeSNAT"

@@ -42,6 +42,7 @@ type Outbox interface {
 // Prober tells verdicts. *probe.Runner is one.
 type Prober interface {
 	Verdict(uid probe.UID) (probe.Verdict, bool)
+	Freeze() probe.Freeze
 }
 
 // Options configures a Reporter.
@@ -62,8 +63,10 @@ type Options struct {
 type Reporter struct {
 	o Options
 
-	mu      sync.Mutex // guards proxies
+	mu      sync.Mutex // guards what follows
 	proxies map[string]*v1alpha1.Proxy
+	sets    map[string]*v1alpha1.ProxySet // by the UID of their placements
+	freeze  probe.Freeze                  // as it was told
 }
 
 // New makes a Reporter.
@@ -71,7 +74,7 @@ func New(o Options) (*Reporter, error) {
 	if o.Cache == nil || o.Namespace == "" || o.Outbox == nil || o.Prober == nil || o.Clock == nil {
 		return nil, errors.New("report: Cache, Namespace, Outbox, Prober and Clock are required")
 	}
-	return &Reporter{o: o, proxies: map[string]*v1alpha1.Proxy{}}, nil
+	return &Reporter{o: o, proxies: map[string]*v1alpha1.Proxy{}, sets: map[string]*v1alpha1.ProxySet{}}, nil
 }
 
 // Run reports until ctx ends. It says that the reports are complete once it has put everything that there is.
@@ -149,18 +152,29 @@ func (r *Reporter) loseProxy(o any) {
 
 func (r *Reporter) seeSet(o any) {
 	if set, ok := o.(*v1alpha1.ProxySet); ok && set.Namespace == r.o.Namespace {
-		report := SetReport(set)
-		r.o.Outbox.Put(&agentv1.Upsert{
-			Uid:        string(set.Spec.PlacementUID),
-			Generation: set.Generation,
-			Hash:       hash(report),
-			Body:       &agentv1.Upsert_ProxySet{ProxySet: report},
-		})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sets[string(set.Spec.PlacementUID)] = set
+		r.putSet(set)
 	}
+}
+
+// putSet is called with the lock held, so that no older state follows a newer one.
+func (r *Reporter) putSet(set *v1alpha1.ProxySet) {
+	report := SetReport(set, r.freeze)
+	r.o.Outbox.Put(&agentv1.Upsert{
+		Uid:        string(set.Spec.PlacementUID),
+		Generation: set.Generation,
+		Hash:       hash(report),
+		Body:       &agentv1.Upsert_ProxySet{ProxySet: report},
+	})
 }
 
 func (r *Reporter) loseSet(o any) {
 	if set, ok := last(o).(*v1alpha1.ProxySet); ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.sets, string(set.Spec.PlacementUID))
 		r.o.Outbox.Delete(string(set.Spec.PlacementUID))
 	}
 }
@@ -173,9 +187,16 @@ func last(o any) any {
 	return o
 }
 
-// refresh tells the ages and latencies anew.
+// refresh tells the ages and latencies anew, and whether verdicts are frozen if that has changed.
 func (r *Reporter) refresh() {
+	freeze := r.o.Prober.Freeze()
 	r.mu.Lock()
+	if freeze.Frozen != r.freeze.Frozen || freeze.Reason != r.freeze.Reason {
+		r.freeze = freeze
+		for _, set := range r.sets {
+			r.putSet(set)
+		}
+	}
 	proxies := make([]*v1alpha1.Proxy, 0, len(r.proxies))
 	for _, p := range r.proxies {
 		proxies = append(proxies, p)
@@ -232,16 +253,31 @@ func ProxyReport(p *v1alpha1.Proxy, verdict probe.Verdict, judged bool, now time
 	return report
 }
 
-// SetReport makes the report of one ProxySet.
-func SetReport(set *v1alpha1.ProxySet) *agentv1.ProxySetReport {
+// SetReport makes the report of one ProxySet. While verdicts are frozen it is Degraded and says why.
+func SetReport(set *v1alpha1.ProxySet, freeze probe.Freeze) *agentv1.ProxySetReport {
 	return &agentv1.ProxySetReport{
 		PlacementUid:        string(set.Spec.PlacementUID),
 		PlacementGeneration: set.Status.PlacementGeneration,
 		Replicas:            set.Status.Replicas,
 		Ready:               set.Status.Ready,
 		Draining:            set.Status.Draining,
-		Conditions:          conditions(set.Status.Conditions),
+		Conditions:          append(conditions(set.Status.Conditions), frozen(freeze)...),
 	}
+}
+
+// frozen tells no counts: they change with every probe.
+func frozen(freeze probe.Freeze) []*agentv1.Condition {
+	if !freeze.Frozen {
+		return nil
+	}
+	why := "most proxies fail their probes together; see to what they share, such as the agent's way to them"
+	if freeze.Reason == probe.FreezeTargets {
+		why = "most proxies reach no probe target; see to the targets and the member's way to them"
+	}
+	return []*agentv1.Condition{{
+		Type: v1alpha1.ConditionDegraded, Status: string(metav1.ConditionTrue), Reason: v1alpha1.ReasonVerdictsFrozen,
+		Message: why + ": until that ends no proxy is judged unhealthy",
+	}}
 }
 
 func conditions(from []metav1.Condition) []*agentv1.Condition {

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -119,7 +120,16 @@ func TestSetReport(t *testing.T) {
 		PlacementUid: "p-1", PlacementGeneration: 3, Replicas: 5, Ready: 4, Draining: 1,
 		Conditions: []*agentv1.Condition{{Type: "Accepted", Status: "False", Reason: "UnknownField", Message: "teleport"}},
 	}
-	if diff := cmp.Diff(want, report.SetReport(set), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, report.SetReport(set, probe.Freeze{}), protocmp.Transform()); diff != "" {
 		t.Errorf("the generation that was acted on is told, not the one that was asked for (-want +got):\n%s", diff)
+	}
+	for reason, text := range map[probe.FreezeReason]string{
+		probe.FreezeTargets: "reach no probe target", probe.FreezeProxies: "fail their probes together",
+	} {
+		got := report.SetReport(set, probe.Freeze{Frozen: true, Reason: reason}).GetConditions()
+		if len(got) != 2 || got[1].GetType() != v1alpha1.ConditionDegraded || got[1].GetStatus() != "True" ||
+			got[1].GetReason() != v1alpha1.ReasonVerdictsFrozen || !strings.Contains(got[1].GetMessage(), text) {
+			t.Errorf("a member whose verdicts freeze with %s says so with %q, but reports %v", reason, text, got)
+		}
 	}
 }

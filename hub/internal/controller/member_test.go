@@ -100,6 +100,24 @@ func TestMemberStatus(t *testing.T) {
 	}
 }
 
+// TestFrozenVerdicts lets a member say that its probes say nothing about its proxies, and take it back.
+func TestFrozenVerdicts(t *testing.T) {
+	w := newWorld(t, "east")
+	w.fleet("news", 1)
+	w.turns()
+	east := w.sims[0]
+	for _, frozen := range []bool{true, false} {
+		east.frozen = frozen
+		east.report()
+		w.turn()
+		c := meta.FindStatusCondition(w.memberCluster(east).Status.Conditions, v1alpha1.ConditionDegraded)
+		if c == nil || (c.Reason == v1alpha1.ReasonVerdictsFrozen) != frozen || (c.Status == metav1.ConditionTrue) != frozen ||
+			frozen && c.Message != "no target is reached" {
+			t.Errorf("frozen %v: %+v", frozen, c)
+		}
+	}
+}
+
 func TestDuplicateAgentAndForeignProxy(t *testing.T) {
 	w := newWorld(t, "east", "west")
 	w.fleet("news", 2)

@@ -28,6 +28,7 @@ type sim struct {
 	hub      *hub
 	silent   bool // not heard, and hears nothing
 	unready  bool // new proxies do not become ready
+	frozen   bool // judges no proxy unhealthy
 	history  []string
 	provider []string
 }
@@ -157,6 +158,11 @@ func (m *sim) report() {
 			if p.ready {
 				report.Ready++
 			}
+		}
+		if m.frozen {
+			report.Conditions = []*agentv1.Condition{{
+				Type: v1alpha1.ConditionDegraded, Status: "True", Reason: v1alpha1.ReasonVerdictsFrozen, Message: "no target is reached",
+			}}
 		}
 		m.hub.inventory.ObserveProxySet(m.name, uid, &report, now)
 	}

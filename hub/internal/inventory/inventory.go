@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -233,11 +234,16 @@ func (inv *Inventory) ObserveProxySet(memberName, placementUID string, r *agentv
 		m.sets[placementUID] = set
 	}
 	news := !proto.Equal(set.report, r)
+	if !slices.EqualFunc(set.report.GetConditions(), r.GetConditions(), sameCondition) {
+		inv.changeCounts(memberName)
+	}
 	set.report, set.mark = r, m.round
 	if news {
 		inv.changePlacement(placementUID)
 	}
 }
+
+func sameCondition(a, b *agentv1.Condition) bool { return proto.Equal(a, b) }
 
 // Gone records that the member no longer has the proxy or ProxySet. For what is unknown, or another member's, it does
 // nothing.
@@ -379,6 +385,7 @@ func (inv *Inventory) unplace(p *proxy) {
 }
 
 func (inv *Inventory) dropSet(m *member, uid string) {
+	inv.changeCounts(inv.sets[uid].member)
 	delete(m.sets, uid)
 	delete(inv.sets, uid)
 	inv.changePlacement(uid)

@@ -77,6 +77,26 @@ func (inv *Inventory) Member(name string) MemberView {
 	return v
 }
 
+// Conditions returns the conditions of a type in the reports of the member's ProxySets, in no order. They are shared and
+// must not be changed.
+func (inv *Inventory) Conditions(memberName, kind string) []*agentv1.Condition {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	m := inv.members[memberName]
+	if m == nil {
+		return nil
+	}
+	var found []*agentv1.Condition
+	for _, set := range m.sets {
+		for _, c := range set.report.GetConditions() {
+			if c.GetType() == kind {
+				found = append(found, c)
+			}
+		}
+	}
+	return found
+}
+
 // ReadyOn counts the member's ready proxies. It looks at each of them.
 func (inv *Inventory) ReadyOn(name string) int {
 	inv.mu.Lock()

@@ -6,7 +6,7 @@ import "sync"
 type Changes struct {
 	// Members changed their state or what they say of themselves.
 	Members []string
-	// Counts are members with more or fewer proxies, or ready ones.
+	// Counts are members with more or fewer proxies, or ready ones, or with other conditions of ProxySets.
 	Counts []string
 	// Heard are members that sent a frame, whatever was in it.
 	Heard []string

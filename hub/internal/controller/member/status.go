@@ -34,7 +34,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, mc *v1alpha1.MemberCluster
 	}
 	st.LostSince = lostSince(st, view)
 	now := metav1.NewTime(r.opts.Clock.Now())
-	for _, c := range conditions(mc, view, awaited) {
+	for _, c := range conditions(mc, view, awaited, r.frozen(mc.Name)) {
 		c.ObservedGeneration, c.LastTransitionTime = mc.Generation, now
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
@@ -85,8 +85,8 @@ func lostSince(st *v1alpha1.MemberClusterStatus, view inventory.MemberView) *met
 }
 
 // conditions computes all of the member's conditions.
-func conditions(mc *v1alpha1.MemberCluster, view inventory.MemberView, awaited string) []metav1.Condition {
-	list := []metav1.Condition{joined(mc), ready(mc, view), degraded(view)}
+func conditions(mc *v1alpha1.MemberCluster, view inventory.MemberView, awaited, frozen string) []metav1.Condition {
+	list := []metav1.Condition{joined(mc), ready(mc, view), degraded(view, frozen)}
 	if awaited != "" {
 		list = append(list, metav1.Condition{
 			Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue,
@@ -134,16 +134,30 @@ func ready(mc *v1alpha1.MemberCluster, view inventory.MemberView) metav1.Conditi
 	return c
 }
 
-func degraded(view inventory.MemberView) metav1.Condition {
+func degraded(view inventory.MemberView, frozen string) metav1.Condition {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionFalse,
 		Reason: v1alpha1.ReasonAsExpected, Message: "nothing needs attention",
 	}
-	if view.Foreign != "" {
+	switch {
+	case view.Foreign != "":
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonForeignProxy
 		c.Message = fmt.Sprintf("it reported %s, which belongs to another member; the report is ignored", view.Foreign)
+	case frozen != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonVerdictsFrozen, frozen
 	}
 	return c
+}
+
+// frozen returns the member's own words on why it judges no proxy unhealthy at the moment; empty if it does.
+func (r *Reconciler) frozen(name string) string {
+	var words string
+	for _, c := range r.opts.Inventory.Conditions(name, v1alpha1.ConditionDegraded) {
+		if c.GetReason() == v1alpha1.ReasonVerdictsFrozen && c.GetStatus() == string(metav1.ConditionTrue) {
+			words = max(words, c.GetMessage())
+		}
+	}
+	return words
 }
 
 // transitions returns the conditions that changed their status or reason. That nothing is wrong with a new member is no

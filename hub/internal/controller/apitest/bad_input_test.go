@@ -236,7 +236,7 @@ func TestDefaults(t *testing.T) {
 			"spec.template.spec.egress.ports":                 []any{int64(80)},
 			"spec.template.spec.egress.connectPorts":          []any{int64(443)},
 			"spec.template.spec.healthCheck.interval":         "10s",
-			"spec.template.spec.healthCheck.timeout":          "5s",
+			"spec.template.spec.healthCheck.timeout":          "15s",
 			"spec.template.spec.healthCheck.failureThreshold": int64(3),
 			"spec.template.spec.healthCheck.successThreshold": int64(2),
 		}},

@@ -215,8 +215,11 @@ func (c Config) run(ctx context.Context) error {
 		return err
 	}
 	proxies, err := proxy.New(proxy.Options{
-		Clock: c.Clock, Client: clientOf, Entries: entries, Member: copies, HomeClusterUID: homeUID,
-		Policy: func() ceiling.Policy { return policyOf(c.Settings) },
+		Clock: c.Clock, HomeClusterUID: homeUID,
+		Site: func(ctx context.Context, name string) (proxy.Site, error) {
+			cl, err := clientOf(ctx, name)
+			return proxy.Site{Client: cl, Entries: entries, Member: copies, Policy: func() ceiling.Policy { return policyOf(c.Settings) }}, err
+		},
 		Echoes: c.Settings.Probe.Echoes(), Prober: runner, Verdicts: verdicts,
 		Credential: func(now time.Time, proxyUID string) (user, pass string, err error) {
 			token, err := signer.Sign(now, credential.ProxyUID(proxyUID), credential.Principal(credential.ProbePrefix+c.Settings.Member.Name), probeLifetime)

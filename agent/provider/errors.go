@@ -37,6 +37,10 @@ type Error struct {
 	Op string
 	// RetryAfter is when to come back, with KindThrottled; 0 where the provider did not say.
 	RetryAfter time.Duration
+	// Scope names what else the error holds for, with KindQuotaExceeded, KindCapacityExhausted and KindThrottled: "zone
+	// europe-west1-b", "region europe-west1 IN_USE_ADDRESSES". Requests of the same scope wait together. Empty means this
+	// instance only.
+	Scope string
 	// Err is the cause.
 	Err error
 }
@@ -86,4 +90,13 @@ func RetryAfter(err error) time.Duration {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// ScopeOf gives what else an error holds for, or "".
+func ScopeOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Scope
+	}
+	return ""
 }

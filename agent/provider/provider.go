@@ -38,10 +38,31 @@ type Request struct {
 	SpecHash string
 	// Settings is what the Proxy's spec asks for.
 	Settings v1alpha1.ProxySettings
+	// Zone is where the instance is to be, of those that [Zoned] offered; empty where the provider is not zoned.
+	Zone string
+	// RequestID is a UUID of this attempt, written down before it is made. The same attempt is made with the same ID however
+	// often its answer is lost; the next one has another.
+	RequestID string
 	// HostPort is the port kept for the proxy on the member's nodes; 0 where it is not exposed that way.
 	HostPort int32
 	// Config is the proxy's rendered squid.conf.
 	Config string
+}
+
+// Ref names an instance by what was written down before it was asked for, and by what the answer said.
+type Ref struct {
+	// Name is the instance's name.
+	Name string
+	// Zone is the zone that was asked for; empty where the provider is not zoned.
+	Zone string
+	// Operation is what the provider called the work of making it, where its answer arrived and said so.
+	Operation string
+}
+
+// Receipt is what a provider answers to a request that it took.
+type Receipt struct {
+	// Operation names the work under way, for providers that tell of its failure nowhere else.
+	Operation string
 }
 
 // Owner names a Proxy.
@@ -65,6 +86,9 @@ const (
 	StateStopping State = "Stopping"
 	// StateFailed means that the instance will never run again; it still has to be deleted.
 	StateFailed State = "Failed"
+	// StateRefused means that there is no instance, and that the request for it, taken at first, has failed since:
+	// Instance.Failure says why. Only another attempt helps.
+	StateRefused State = "Refused"
 	// StateUnknown means that the provider said something that is not understood, or cannot see the instance now.
 	StateUnknown State = "Unknown"
 )
@@ -80,6 +104,12 @@ type Instance struct {
 	State State
 	// Reason explains the state, for people. It may be empty.
 	Reason string
+	// Failure is why the request failed, with its kind; only with StateRefused.
+	Failure error
+	// Preempted says that the provider takes the instance back, with StateStopping and StateFailed.
+	Preempted bool
+	// Zone is where the instance is; empty where the provider is not zoned.
+	Zone string
 	// Endpoints are where the proxy is reached, as far as they are known.
 	Endpoints []v1alpha1.Endpoint
 	// Identity says whose the instance is, as read back from it.
@@ -96,29 +126,57 @@ type DeleteOptions struct {
 	Drained bool
 }
 
+// Listing is what a provider says of all instances of an identity.
+type Listing struct {
+	// Instances are those that were seen.
+	Instances []Instance
+	// Complete is false where a part of the provider could not be read: nothing may be concluded from an absence then.
+	Complete bool
+	// Missing names the parts that could not be read, for people: "zone europe-west1-b".
+	Missing []string
+}
+
 // Provider makes and removes the instances of proxies.
 //
 // All methods are safe for concurrent use, return promptly, and honour the context. Every error is of a [Kind].
 type Provider interface {
-	// Create asks for an instance. Success means that the request was taken, not that the instance runs: Get tells.
+	// Create asks for an instance. Success means that the request was taken, not that the instance runs, nor that it ever
+	// will: Get tells.
 	//
 	// It is idempotent by name: where an instance of that name exists and is of the same proxy ([Identity.SameProxy]),
 	// Create succeeds and changes nothing. KindAlreadyExists means that the name is taken by something that is not
 	// ours; KindInvalidSpec, that this request can never succeed. After any other error the instance may exist or not,
 	// and the controller looks before it asks again.
-	Create(ctx context.Context, r Request) error
+	Create(ctx context.Context, r Request) (Receipt, error)
 
-	// Get observes one instance by name. KindNotFound means that the provider does not have it: before the first Create,
-	// after the last Delete, and whenever someone else removed it. It never means that something else is missing. An
-	// instance that is not the caller's is told like any other; its Identity says whose it is.
-	Get(ctx context.Context, name string) (Instance, error)
+	// Get observes one instance. KindNotFound means that the provider does not have it and that nothing is under way that
+	// would make it: before the first Create, after the last Delete, and whenever someone else removed it. It never means
+	// that something else is missing. While the work that the ref names goes on, an instance that cannot be seen yet is
+	// StatePending; where that work has failed, it is StateRefused. An instance that is not the caller's is told like any
+	// other; its Identity says whose it is.
+	Get(ctx context.Context, ref Ref) (Instance, error)
 
 	// Delete asks for an instance to be removed. Success means that the request was taken or that there was nothing to
 	// remove; the controller calls it again until Get says KindNotFound. An instance of another proxy, or of nobody, is
 	// left alone and is KindAlreadyExists.
-	Delete(ctx context.Context, name string, id Identity, o DeleteOptions) error
+	Delete(ctx context.Context, ref Ref, id Identity, o DeleteOptions) error
 
-	// List observes every instance that carries the hub, member and home cluster of id, whatever its ProxyUID. Complete
-	// is false where a part of the provider could not be read: nothing may be concluded from an absence then.
-	List(ctx context.Context, id Identity) (instances []Instance, complete bool, err error)
+	// List observes every instance that carries the hub, member and home cluster of id, whatever its ProxyUID. An error
+	// means that nothing was learnt.
+	List(ctx context.Context, id Identity) (Listing, error)
+}
+
+// Zoned is a provider whose instances are in zones. The controller chooses the zone and writes it down before it asks for
+// the instance, so that no attempt is ever made in two zones at once.
+type Zoned interface {
+	// Zones gives the zones in which an instance of these settings may be, best first. The order depends on the proxy, so
+	// that proxies spread, and is the same whenever it is asked for. KindInvalidSpec means that there is none.
+	Zones(settings v1alpha1.ProxySettings, proxyUID string) ([]string, error)
+}
+
+// Marker is a provider that can keep others away from an instance while it is leased.
+type Marker interface {
+	// Mark says whether the instance is leased. It changes nothing else, is idempotent, and KindNotFound means that there is
+	// no such instance.
+	Mark(ctx context.Context, ref Ref, id Identity, busy bool) error
 }

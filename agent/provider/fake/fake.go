@@ -154,29 +154,30 @@ func (p *Provider) begin(c Call) failure {
 }
 
 // Create implements [provider.Provider].
-func (p *Provider) Create(_ context.Context, r provider.Request) error {
+func (p *Provider) Create(_ context.Context, r provider.Request) (provider.Receipt, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.begin(Call{Verb: Create, Name: r.Name})
 	if f.err != nil && !f.after {
-		return f.err
+		return provider.Receipt{}, f.err
 	}
 	have, there := p.instances[r.Name]
 	switch {
 	case there && !have.Identity.SameProxy(r.Identity):
-		return provider.Errorf(provider.KindAlreadyExists, "create", "%s is somebody else's", r.Name)
+		return provider.Receipt{}, provider.Errorf(provider.KindAlreadyExists, "create", "%s is somebody else's", r.Name)
 	case there:
-		return f.err
+		return provider.Receipt{}, f.err
 	}
 	p.instances[r.Name] = provider.Instance{
 		Name: r.Name, ProviderID: "fake/" + r.Name, State: provider.StatePending, Reason: "starting",
 		Identity: r.Identity, SpecHash: r.SpecHash, CreatedAt: p.o.Clock.Now().Truncate(time.Second),
 	}
-	return f.err
+	return provider.Receipt{}, f.err
 }
 
 // Get implements [provider.Provider].
-func (p *Provider) Get(_ context.Context, name string) (provider.Instance, error) {
+func (p *Provider) Get(_ context.Context, ref provider.Ref) (provider.Instance, error) {
+	name := ref.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.begin(Call{Verb: Get, Name: name}); f.err != nil {
@@ -190,7 +191,8 @@ func (p *Provider) Get(_ context.Context, name string) (provider.Instance, error
 }
 
 // Delete implements [provider.Provider].
-func (p *Provider) Delete(_ context.Context, name string, id provider.Identity, o provider.DeleteOptions) error {
+func (p *Provider) Delete(_ context.Context, ref provider.Ref, id provider.Identity, o provider.DeleteOptions) error {
+	name := ref.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.begin(Call{Verb: Delete, Name: name, Options: o})
@@ -212,15 +214,16 @@ func (p *Provider) Delete(_ context.Context, name string, id provider.Identity, 
 }
 
 // List implements [provider.Provider].
-func (p *Provider) List(_ context.Context, id provider.Identity) (instances []provider.Instance, complete bool, err error) {
+func (p *Provider) List(_ context.Context, id provider.Identity) (provider.Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.begin(Call{Verb: List}); f.err != nil {
-		return nil, false, f.err
+		return provider.Listing{}, f.err
 	}
-	return p.sorted(func(i provider.Instance) bool {
+	found := p.sorted(func(i provider.Instance) bool {
 		return i.Identity.HubUID == id.HubUID && i.Identity.MemberUID == id.MemberUID && i.Identity.HomeClusterUID == id.HomeClusterUID
-	}), !p.incomplete, nil
+	})
+	return provider.Listing{Instances: found, Complete: !p.incomplete}, nil
 }
 
 func (p *Provider) sorted(keep func(provider.Instance) bool) []provider.Instance {

@@ -52,17 +52,17 @@ func TestDials(t *testing.T) {
 	p.Fail(fake.Create, refused)
 	p.FailAfter(fake.Create, lost)
 	r := provider.Request{Name: "a", Identity: provider.Identity{ProxyUID: "u"}}
-	if err := p.Create(t.Context(), r); !errors.Is(err, refused) || len(p.Instances()) != 0 {
+	if _, err := p.Create(t.Context(), r); !errors.Is(err, refused) || len(p.Instances()) != 0 {
 		t.Errorf("first Create: %v with %d instances, want the refusal and none", err, len(p.Instances()))
 	}
-	if err := p.Create(t.Context(), r); !errors.Is(err, lost) || len(p.Instances()) != 1 {
+	if _, err := p.Create(t.Context(), r); !errors.Is(err, lost) || len(p.Instances()) != 1 {
 		t.Errorf("second Create: %v with %d instances, want the lost answer and one", err, len(p.Instances()))
 	}
-	if err := p.Create(t.Context(), r); err != nil || len(p.Calls(fake.Create)) != 3 {
+	if _, err := p.Create(t.Context(), r); err != nil || len(p.Calls(fake.Create)) != 3 {
 		t.Errorf("third Create: %v after %d calls, want none after 3", err, len(p.Calls(fake.Create)))
 	}
 	p.Incomplete(true)
-	if _, complete, _ := p.List(t.Context(), provider.Identity{}); complete {
+	if list, _ := p.List(t.Context(), provider.Identity{}); list.Complete {
 		t.Error("List says that it is complete")
 	}
 }

@@ -58,10 +58,16 @@ func (s Subject) created(t *testing.T, name string) provider.Request {
 	t.Helper()
 	owner, id := s.Owner(t, name)
 	r := s.request(owner, id, "0123456789abcdef")
-	if err := s.Provider.Create(t.Context(), r); err != nil {
+	if err := s.create(t, r); err != nil {
 		t.Fatalf("Create: %v", err)
 	}
 	return r
+}
+
+func (s Subject) create(t *testing.T, r provider.Request) error {
+	t.Helper()
+	_, err := s.Provider.Create(t.Context(), r)
+	return err
 }
 
 func wantKind(t *testing.T, what string, err error, want provider.Kind) {
@@ -72,33 +78,33 @@ func wantKind(t *testing.T, what string, err error, want provider.Kind) {
 }
 
 func emptyIsNotFound(t *testing.T, s Subject) {
-	_, err := s.Provider.Get(t.Context(), provider.InstanceName("nobody", "x"))
+	_, err := s.Provider.Get(t.Context(), provider.Ref{Name: provider.InstanceName("nobody", "x")})
 	wantKind(t, "Get of nothing", err, provider.KindNotFound)
-	list, complete, err := s.Provider.List(t.Context(), provider.Identity{HubUID: "h", MemberUID: "m", HomeClusterUID: "c"})
-	if err != nil || !complete || len(list) != 0 {
-		t.Fatalf("List of nothing = %v, %v, %v; want nothing, complete", list, complete, err)
+	list, err := s.Provider.List(t.Context(), provider.Identity{HubUID: "h", MemberUID: "m", HomeClusterUID: "c"})
+	if err != nil || !list.Complete || len(list.Instances) != 0 {
+		t.Fatalf("List of nothing = %+v, %v; want nothing, complete", list, err)
 	}
 }
 
 func createIsIdempotent(t *testing.T, s Subject) {
 	r := s.created(t, "one")
-	first, err := s.Provider.Get(t.Context(), r.Name)
+	first, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get", err, "")
-	wantKind(t, "Create again", s.Provider.Create(t.Context(), r), "")
-	second, err := s.Provider.Get(t.Context(), r.Name)
+	wantKind(t, "Create again", s.create(t, r), "")
+	second, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get", err, "")
 	if !first.CreatedAt.Equal(second.CreatedAt) {
 		t.Errorf("a second Create made another instance: %v, then %v", first.CreatedAt, second.CreatedAt)
 	}
-	list, _, err := s.Provider.List(t.Context(), r.Identity)
-	if err != nil || len(list) != 1 {
-		t.Errorf("List = %d instances (%v), want 1", len(list), err)
+	list, err := s.Provider.List(t.Context(), r.Identity)
+	if err != nil || len(list.Instances) != 1 {
+		t.Errorf("List = %d instances (%v), want 1", len(list.Instances), err)
 	}
 }
 
 func createdBelongsToOwner(t *testing.T, s Subject) {
 	r := s.created(t, "one")
-	got, err := s.Provider.Get(t.Context(), r.Name)
+	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get", err, "")
 	switch {
 	case got.Identity != r.Identity:
@@ -117,7 +123,7 @@ func createdBelongsToOwner(t *testing.T, s Subject) {
 func runningHasEndpoint(t *testing.T, s Subject) {
 	r := s.created(t, "one")
 	s.Start(t, r.Name)
-	got, err := s.Provider.Get(t.Context(), r.Name)
+	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get", err, "")
 	if got.State != provider.StateRunning || len(got.Endpoints) != 1 {
 		t.Fatalf("state %q with endpoints %v, want %q with one", got.State, got.Endpoints, provider.StateRunning)
@@ -134,10 +140,10 @@ func runningHasEndpoint(t *testing.T, s Subject) {
 func anotherHubsInstanceIsTheProxys(t *testing.T, s Subject) {
 	r := s.created(t, "one")
 	r.Identity.HubUID, r.Identity.MemberUID = "another-hub", "another-member"
-	wantKind(t, "Create after joining another hub", s.Provider.Create(t.Context(), r), "")
-	wantKind(t, "Delete after joining another hub", s.Provider.Delete(t.Context(), r.Name, r.Identity, provider.DeleteOptions{}), "")
+	wantKind(t, "Create after joining another hub", s.create(t, r), "")
+	wantKind(t, "Delete after joining another hub", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{}), "")
 	s.Finish(t, r.Name)
-	_, err := s.Provider.Get(t.Context(), r.Name)
+	_, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get after Delete", err, provider.KindNotFound)
 }
 
@@ -145,14 +151,14 @@ func foreignIsNeitherTakenNorRemoved(t *testing.T, s Subject) {
 	owner, id := s.Owner(t, "one")
 	r := s.request(owner, id, "0123456789abcdef")
 	s.Foreign(t, r.Name)
-	wantKind(t, "Create over a foreign one", s.Provider.Create(t.Context(), r), provider.KindAlreadyExists)
-	wantKind(t, "Delete of a foreign one", s.Provider.Delete(t.Context(), r.Name, id, provider.DeleteOptions{}), provider.KindAlreadyExists)
-	got, err := s.Provider.Get(t.Context(), r.Name)
+	wantKind(t, "Create over a foreign one", s.create(t, r), provider.KindAlreadyExists)
+	wantKind(t, "Delete of a foreign one", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, id, provider.DeleteOptions{}), provider.KindAlreadyExists)
+	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get of a foreign one", err, "")
 	if got.Identity.SameProxy(id) {
 		t.Errorf("identity = %+v: a foreign instance passes for the proxy's", got.Identity)
 	}
-	if list, _, err := s.Provider.List(t.Context(), id); err != nil || len(list) != 0 {
+	if list, err := s.Provider.List(t.Context(), id); err != nil || len(list.Instances) != 0 {
 		t.Errorf("List = %v, %v; want nothing of ours", list, err)
 	}
 }
@@ -162,29 +168,29 @@ func deleteUntilNotFound(t *testing.T, s Subject) {
 		r := s.created(t, fmt.Sprintf("drained-%v", drained))
 		s.Start(t, r.Name)
 		o := provider.DeleteOptions{Drained: drained}
-		wantKind(t, "Delete", s.Provider.Delete(t.Context(), r.Name, r.Identity, o), "")
-		wantKind(t, "Delete again", s.Provider.Delete(t.Context(), r.Name, r.Identity, o), "")
-		if got, err := s.Provider.Get(t.Context(), r.Name); err == nil && (got.State != provider.StateStopping || len(got.Endpoints) != 0) {
+		wantKind(t, "Delete", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
+		wantKind(t, "Delete again", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
+		if got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name}); err == nil && (got.State != provider.StateStopping || len(got.Endpoints) != 0) {
 			t.Errorf("on its way out it is %q with endpoints %v, want %q without", got.State, got.Endpoints, provider.StateStopping)
 		}
 		s.Finish(t, r.Name)
-		_, err := s.Provider.Get(t.Context(), r.Name)
+		_, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 		wantKind(t, "Get after Delete", err, provider.KindNotFound)
-		wantKind(t, "Delete of what is gone", s.Provider.Delete(t.Context(), r.Name, r.Identity, o), "")
+		wantKind(t, "Delete of what is gone", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
 	}
 }
 
 func deleteOfNothingSucceeds(t *testing.T, s Subject) {
 	_, id := s.Owner(t, "one")
-	wantKind(t, "Delete of nothing", s.Provider.Delete(t.Context(), provider.InstanceName(id.ProxyUID, "x"), id, provider.DeleteOptions{}), "")
+	wantKind(t, "Delete of nothing", s.Provider.Delete(t.Context(), provider.Ref{Name: provider.InstanceName(id.ProxyUID, "x")}, id, provider.DeleteOptions{}), "")
 }
 
 func nameCanBeUsedAgain(t *testing.T, s Subject) {
 	r := s.created(t, "one")
-	wantKind(t, "Delete", s.Provider.Delete(t.Context(), r.Name, r.Identity, provider.DeleteOptions{}), "")
+	wantKind(t, "Delete", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{}), "")
 	s.Finish(t, r.Name)
-	wantKind(t, "Create after Delete", s.Provider.Create(t.Context(), r), "")
-	got, err := s.Provider.Get(t.Context(), r.Name)
+	wantKind(t, "Create after Delete", s.create(t, r), "")
+	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	wantKind(t, "Get", err, "")
 	if got.State == provider.StateStopping {
 		t.Error("the new instance is on its way out")
@@ -198,18 +204,18 @@ func listTellsOwnOnly(t *testing.T, s Subject) {
 	if s.HostPort != 0 {
 		other.HostPort++
 	}
-	wantKind(t, "Create for another hub", s.Provider.Create(t.Context(), other), "")
-	list, complete, err := s.Provider.List(t.Context(), provider.Identity{
+	wantKind(t, "Create for another hub", s.create(t, other), "")
+	list, err := s.Provider.List(t.Context(), provider.Identity{
 		HubUID: a.Identity.HubUID, MemberUID: a.Identity.MemberUID, HomeClusterUID: a.Identity.HomeClusterUID,
 	})
-	if err != nil || !complete {
-		t.Fatalf("List: complete %v, %v", complete, err)
+	if err != nil || !list.Complete {
+		t.Fatalf("List: complete %v, %v", list.Complete, err)
 	}
 	found := map[string]bool{}
-	for _, i := range list {
+	for _, i := range list.Instances {
 		found[i.Name] = true
 	}
-	if len(list) != 2 || !found[a.Name] || !found[b.Name] {
+	if len(list.Instances) != 2 || !found[a.Name] || !found[b.Name] {
 		t.Errorf("List = %v, want %s and %s", found, a.Name, b.Name)
 	}
 }

@@ -63,20 +63,26 @@ type Member interface {
 // Credential makes the user name and password of a probe through one proxy.
 type Credential func(now time.Time, proxyUID string) (user, pass string, err error)
 
+// Site is all that the controller must know of one engaged member: a cluster, or a region of a cloud.
+type Site struct {
+	// Client reads and writes the member's objects.
+	Client client.Client
+	// Entries are the entries of the provider file that the member offers, by the names that fleets use.
+	Entries map[string]Entry
+	// Member tells whose the instances are.
+	Member Member
+	// Policy is the owner's ceiling for the member, asked anew in each pass: node addresses come and go.
+	Policy func() ceiling.Policy
+}
+
 // Options configures a Reconciler.
 type Options struct {
 	// Clock dates transitions.
 	Clock clock.PassiveClock
-	// Client gives the client of a member by the name it is engaged under.
-	Client func(ctx context.Context, cluster string) (client.Client, error)
-	// Entries are the entries of the provider file by name.
-	Entries map[string]Entry
-	// Member tells whose the instances are.
-	Member Member
-	// HomeClusterUID is the UID of the cluster that the agent keeps its objects in.
+	// Site gives a member by the name it is engaged under.
+	Site func(ctx context.Context, cluster string) (Site, error)
+	// HomeClusterUID is the UID of the cluster that the agent runs in.
 	HomeClusterUID string
-	// Policy is the cluster owner's ceiling, asked anew in each pass: node addresses come and go.
-	Policy func() ceiling.Policy
 	// Echoes are the probe targets, open to every proxy.
 	Echoes []netip.AddrPort
 	// Prober probes.
@@ -100,8 +106,8 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Clock == nil || o.Client == nil || o.Member == nil || o.Policy == nil || o.Prober == nil || o.Verdicts == nil || o.Credential == nil || o.HomeClusterUID == "" {
-		return nil, errors.New("proxy controller: Clock, Client, Member, HomeClusterUID, Policy, Prober, Verdicts and Credential are required")
+	if o.Clock == nil || o.Site == nil || o.Prober == nil || o.Verdicts == nil || o.Credential == nil || o.HomeClusterUID == "" {
+		return nil, errors.New("proxy controller: Clock, Site, HomeClusterUID, Prober, Verdicts and Credential are required")
 	}
 	return &Reconciler{o: o, ports: newPortBook(), latch: newLatch()}, nil
 }
@@ -132,10 +138,11 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 
 // Reconcile makes one pass over one Proxy.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ctrl.Result, error) {
-	c, err := r.o.Client(ctx, string(req.ClusterName))
+	site, err := r.o.Site(ctx, string(req.ClusterName))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	c := site.Client
 	proxy := &v1alpha1.Proxy{}
 	switch err := c.Get(ctx, req.NamespacedName, proxy); {
 	case apierrors.IsNotFound(err):
@@ -146,7 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	}
 	r.names.Store(req, proxy.UID)
 	if proxy.DeletionTimestamp != nil {
-		return r.finalize(ctx, c, proxy)
+		return r.finalize(ctx, site, proxy)
 	}
 	if controllerutil.AddFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		// Nothing else in this pass: no provider is called before the finalizer is durable. The update asks for the next.
@@ -155,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 		return quiet(c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	}
 
-	s, err := r.gather(ctx, c, proxy, req)
+	s, err := r.gather(ctx, site, proxy, req)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

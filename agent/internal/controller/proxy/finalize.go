@@ -16,21 +16,21 @@ import (
 )
 
 // finalize removes the instance of a Proxy that is being deleted, then the finalizer.
-func (r *Reconciler) finalize(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy) (ctrl.Result, error) {
+func (r *Reconciler) finalize(ctx context.Context, site Site, proxy *v1alpha1.Proxy) (ctrl.Result, error) {
 	r.forgetProbes(proxy.UID)
 	if !controllerutil.ContainsFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		return ctrl.Result{}, nil
 	}
-	s := &scope{proxy: proxy}
+	s := &scope{site: site, proxy: proxy}
 	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
-	s.identity, s.known = r.identity(proxy)
+	s.identity, s.known = r.identity(site, proxy)
 	s.reason, s.problem = v1alpha1.ReasonDeleting, "the instance is being removed"
 	gone, err := r.removeLast(ctx, s)
 	if !gone || err != nil {
 		if err != nil {
 			s.reason, s.problem = v1alpha1.ReasonProviderError, err.Error()
 		}
-		if patchErr := r.patchStatus(ctx, c, s, err == nil); patchErr != nil {
+		if patchErr := r.patchStatus(ctx, site.Client, s, err == nil); patchErr != nil {
 			return quiet(patchErr)
 		}
 		result := smallest{after: time.Second, err: err}
@@ -38,7 +38,7 @@ func (r *Reconciler) finalize(ctx context.Context, c client.Client, proxy *v1alp
 	}
 	before := proxy.DeepCopy()
 	controllerutil.RemoveFinalizer(proxy, v1alpha1.FinalizerProxy)
-	if err := c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := site.Client.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return quiet(err)
 	}
 	r.forget(proxy.UID)
@@ -69,7 +69,7 @@ func (r *Reconciler) removeLast(ctx context.Context, s *scope) (gone bool, err e
 	if s.proxy.Spec.Mode == v1alpha1.ModeExternal || s.proxy.Status.InstanceName == "" {
 		return true, nil
 	}
-	entry, ok := r.o.Entries[s.proxy.Spec.Provider]
+	entry, ok := s.site.Entries[s.proxy.Spec.Provider]
 	if !ok {
 		return false, provider.Errorf(provider.KindUnavailable, "remove the instance",
 			"provider %q is no longer in the provider file; put it back until instance %s is removed", s.proxy.Spec.Provider, s.proxy.Status.InstanceName)

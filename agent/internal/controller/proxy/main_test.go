@@ -111,6 +111,7 @@ type world struct {
 	fake      *fake.Provider
 	policy    ceiling.Policy
 	options   proxy.Options
+	site      proxy.Site
 	r         *proxy.Reconciler
 }
 
@@ -127,14 +128,19 @@ func newWorld(t *testing.T) *world {
 	}
 	w.options = proxy.Options{
 		Clock:          w.clock,
-		Client:         func(context.Context, string) (client.Client, error) { return w.client, nil },
-		Member:         member{},
 		HomeClusterUID: "home",
-		Policy:         func() ceiling.Policy { return w.policy },
+		Site: func(context.Context, string) (proxy.Site, error) {
+			w.site.Client = w.client
+			return w.site, nil
+		},
 		Echoes:         []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
 		Prober:         w.prober,
 		Verdicts:       proxy.NewVerdicts(),
 		Credential:     func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
+	}
+	w.site = proxy.Site{
+		Member: member{},
+		Policy: func() ceiling.Policy { return w.policy },
 		Entries: map[string]proxy.Entry{
 			"fake":  {Provider: w.fake},
 			"pods":  {Provider: w.pods(false)},
@@ -338,7 +344,7 @@ func crashing(n int, after bool, writes *int) client.WithWatch {
 // with makes the reconciler and its pods use a client.
 func (w *world) with(c client.WithWatch) {
 	w.client = c
-	w.options.Entries["pods"] = proxy.Entry{Provider: w.pods(false)}
+	w.site.Entries["pods"] = proxy.Entry{Provider: w.pods(false)}
 	w.restart()
 }
 

@@ -99,7 +99,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope, want provider.Request
 	if left, held := r.latch.held(now, s.proxy.UID, want.Name); left > 0 {
 		return left, fail(s, held)
 	}
-	err := s.entry.Provider.Create(ctx, want)
+	_, err := s.entry.Provider.Create(ctx, want)
 	switch {
 	case provider.IsPermanent(err):
 		return r.latch.hold(now, s.proxy.UID, want.Name, err), fail(s, err)
@@ -127,7 +127,7 @@ func (r *Reconciler) replaceFailed(ctx context.Context, s *scope) (time.Duration
 
 // observe asks the provider for the instance. A provider that does not answer leaves what is known as it is.
 func (r *Reconciler) observe(ctx context.Context, s *scope, name string) (time.Duration, error) {
-	instance, err := s.entry.Provider.Get(ctx, name)
+	instance, err := s.entry.Provider.Get(ctx, provider.Ref{Name: name})
 	switch {
 	case provider.IsNotFound(err):
 		s.seen = true
@@ -147,7 +147,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope, name string) (time.D
 			return look, nil
 		}
 		return 0, nil
-	case provider.StatePending, provider.StateStopping, provider.StateUnknown, provider.StateFailed:
+	case provider.StatePending, provider.StateStopping, provider.StateUnknown, provider.StateFailed, provider.StateRefused:
 		s.reason, s.problem = v1alpha1.ReasonProvisioning, fmt.Sprintf("the instance is %s: %s", instance.State, instance.Reason)
 	}
 	return look, nil
@@ -156,14 +156,14 @@ func (r *Reconciler) observe(ctx context.Context, s *scope, name string) (time.D
 // remove asks for the end of an instance, and says whether it is gone. What bears its name and is not ours is nothing
 // of this proxy.
 func (r *Reconciler) remove(ctx context.Context, s *scope, p provider.Provider, name string, o provider.DeleteOptions) (gone bool, err error) {
-	err = p.Delete(ctx, name, s.identity, o)
+	err = p.Delete(ctx, provider.Ref{Name: name}, s.identity, o)
 	if provider.IsForeign(err) {
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	_, err = p.Get(ctx, name)
+	_, err = p.Get(ctx, provider.Ref{Name: name})
 	if provider.IsNotFound(err) {
 		return true, nil
 	}

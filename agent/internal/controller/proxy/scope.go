@@ -21,6 +21,8 @@ import (
 // scope is what one pass has read, and what its phases have found. Only phases write to it, each to its own part.
 type scope struct {
 	request mcreconcile.Request
+	// site is the member that the proxy is in.
+	site  Site
 	proxy   *v1alpha1.Proxy
 	// others are the other Proxies of the namespace. They are the cache's own and must not be changed.
 	others []v1alpha1.Proxy
@@ -57,17 +59,17 @@ type ahead struct {
 }
 
 // gather reads all that the phases look at.
-func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha1.Proxy, request mcreconcile.Request) (*scope, error) {
-	s := &scope{request: request, proxy: proxy, policy: r.o.Policy()}
+func (r *Reconciler) gather(ctx context.Context, site Site, proxy *v1alpha1.Proxy, request mcreconcile.Request) (*scope, error) {
+	s := &scope{request: request, site: site, proxy: proxy, policy: site.Policy()}
 	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
-	s.identity, s.known = r.identity(proxy)
+	s.identity, s.known = r.identity(site, proxy)
 	s.verdict, s.judged = r.o.Prober.Verdict(probe.UID(proxy.UID))
-	if entry, ok := r.o.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
+	if entry, ok := site.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
 		s.entry = &entry
 	}
 	// There are many, they are only read, and copies of all in each pass would be most of what the agent does.
 	list := &v1alpha1.ProxyList{}
-	if err := c.List(ctx, list, client.InNamespace(proxy.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := site.Client.List(ctx, list, client.InNamespace(proxy.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list proxies: %w", err)
 	}
 	for i := range list.Items {
@@ -78,8 +80,8 @@ func (r *Reconciler) gather(ctx context.Context, c client.Client, proxy *v1alpha
 	return s, nil
 }
 
-func (r *Reconciler) identity(proxy *v1alpha1.Proxy) (provider.Identity, bool) {
-	hubUID, memberUID, ok := r.o.Member.Identity()
+func (r *Reconciler) identity(site Site, proxy *v1alpha1.Proxy) (provider.Identity, bool) {
+	hubUID, memberUID, ok := site.Member.Identity()
 	return provider.Identity{
 		ProxyUID:       string(proxy.UID),
 		HubUID:         hubUID,

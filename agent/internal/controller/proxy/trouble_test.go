@@ -321,7 +321,7 @@ func TestHostPortConflictHeals(t *testing.T) {
 
 func TestUnknownMemberMakesNothing(t *testing.T) {
 	w := newWorld(t)
-	w.options.Member = member{unknown: true}
+	w.site.Member = member{unknown: true}
 	w.restart()
 	w.make("p", "fake")
 	p := w.settle("p")
@@ -335,8 +335,8 @@ func TestEntryRemovedFromTheFile(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "fake")
 	w.ready("p", "192.0.2.1", 3128)
-	entry := w.options.Entries["fake"]
-	delete(w.options.Entries, "fake")
+	entry := w.site.Entries["fake"]
+	delete(w.site.Entries, "fake")
 	w.restart()
 	if err := server.Client.Delete(t.Context(), w.get("p")); err != nil {
 		t.Fatal(err)
@@ -346,7 +346,7 @@ func TestEntryRemovedFromTheFile(t *testing.T) {
 	if p == nil || !strings.Contains(message(p, v1alpha1.ConditionProvisioned), "put it back") {
 		t.Fatalf("want it to stay and to say what to do, got %+v", p)
 	}
-	w.options.Entries["fake"] = proxy.Entry{Provider: entry.Provider}
+	w.site.Entries["fake"] = proxy.Entry{Provider: entry.Provider}
 	w.restart()
 	if w.settle("p") != nil || len(w.fake.Instances()) != 0 {
 		t.Error("it is still there")

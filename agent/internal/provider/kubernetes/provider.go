@@ -54,15 +54,15 @@ func New(o Options) (*Provider, error) {
 }
 
 // Create makes the config map, then the pod. The order matters: a pod without its configuration would wait in vain.
-func (p *Provider) Create(ctx context.Context, r provider.Request) error {
+func (p *Provider) Create(ctx context.Context, r provider.Request) (provider.Receipt, error) {
 	if p.o.HostPort && r.HostPort == 0 {
-		return provider.Errorf(provider.KindInvalidSpec, "create pod", "no host port has been kept for %s", r.Name)
+		return provider.Receipt{}, provider.Errorf(provider.KindInvalidSpec, "create pod", "no host port has been kept for %s", r.Name)
 	}
 	config := p.configMap(r)
 	if err := p.createOrAdopt(ctx, "create config map", config, &corev1.ConfigMap{}, r.Identity); err != nil {
-		return err
+		return provider.Receipt{}, err
 	}
-	return p.createOrAdopt(ctx, "create pod", p.pod(r), &corev1.Pod{}, r.Identity)
+	return provider.Receipt{}, p.createOrAdopt(ctx, "create pod", p.pod(r), &corev1.Pod{}, r.Identity)
 }
 
 // createOrAdopt creates an object. Where the name is taken it looks whose it is: ours is what was wanted.
@@ -90,9 +90,9 @@ func (p *Provider) createOrAdopt(ctx context.Context, op string, want, found cli
 }
 
 // Get observes the pod by name.
-func (p *Provider) Get(ctx context.Context, name string) (provider.Instance, error) {
+func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance, error) {
 	pod := &corev1.Pod{}
-	key := client.ObjectKey{Namespace: p.o.Namespace, Name: name}
+	key := client.ObjectKey{Namespace: p.o.Namespace, Name: ref.Name}
 	err := p.o.Client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) {
 		err = p.o.Reader.Get(ctx, key, pod)
@@ -104,15 +104,15 @@ func (p *Provider) Get(ctx context.Context, name string) (provider.Instance, err
 }
 
 // Delete removes the pod and its configuration. What is in the way under their names and is not ours is left alone.
-func (p *Provider) Delete(ctx context.Context, name string, id provider.Identity, o provider.DeleteOptions) error {
-	key := client.ObjectKey{Namespace: p.o.Namespace, Name: name}
+func (p *Provider) Delete(ctx context.Context, ref provider.Ref, id provider.Identity, o provider.DeleteOptions) error {
+	key := client.ObjectKey{Namespace: p.o.Namespace, Name: ref.Name}
 	pod := &corev1.Pod{}
 	switch err := p.o.Reader.Get(ctx, key, pod); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return translate("delete pod", err)
 	case !identityOf(pod).SameProxy(id):
-		return provider.Errorf(provider.KindAlreadyExists, "delete pod", "pod %s/%s is not this proxy's and is left alone", p.o.Namespace, name)
+		return provider.Errorf(provider.KindAlreadyExists, "delete pod", "pod %s/%s is not this proxy's and is left alone", p.o.Namespace, ref.Name)
 	default:
 		if err := p.deletePod(ctx, pod, o); err != nil {
 			return err
@@ -155,7 +155,7 @@ func (p *Provider) deletePod(ctx context.Context, pod *corev1.Pod, o provider.De
 }
 
 // List observes every pod of the identity. Pods of one namespace are always listed completely or not at all.
-func (p *Provider) List(ctx context.Context, id provider.Identity) ([]provider.Instance, bool, error) {
+func (p *Provider) List(ctx context.Context, id provider.Identity) (provider.Listing, error) {
 	pods := &corev1.PodList{}
 	err := p.o.Reader.List(ctx, pods, client.InNamespace(p.o.Namespace), client.MatchingLabels{
 		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
@@ -163,7 +163,7 @@ func (p *Provider) List(ctx context.Context, id provider.Identity) ([]provider.I
 		v1alpha1.LabelMemberUID: id.MemberUID,
 	})
 	if err != nil {
-		return nil, false, translate("list pods", err)
+		return provider.Listing{}, translate("list pods", err)
 	}
 	var instances []provider.Instance
 	for i := range pods.Items {
@@ -172,11 +172,11 @@ func (p *Provider) List(ctx context.Context, id provider.Identity) ([]provider.I
 		}
 		instance, err := p.observe(ctx, &pods.Items[i])
 		if err != nil {
-			return nil, false, err
+			return provider.Listing{}, err
 		}
 		instances = append(instances, instance)
 	}
-	return instances, true, nil
+	return provider.Listing{Instances: instances, Complete: true}, nil
 }
 
 // observe translates a pod.

@@ -163,7 +163,7 @@ func TestPodSecurity(t *testing.T) {
 			w := newWorld(t, c.hostPort != 0, enforce, c.level)
 			r := w.request("one")
 			r.HostPort = c.hostPort
-			err := w.provider.Create(t.Context(), r)
+			_, err := w.provider.Create(t.Context(), r)
 			if got := provider.KindOf(err); got != c.want {
 				t.Fatalf("%s: Create = %q (%v), want %q", c.reason, got, err, c.want)
 			}
@@ -178,7 +178,7 @@ func TestPodIsLockedDown(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.request("one")
 	r.Settings.Placement = &v1alpha1.InstancePlacement{NodeSelector: map[string]string{"pool": "egress"}}
-	if err := w.provider.Create(t.Context(), r); err != nil {
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	pod := w.pod(r.Name)
@@ -224,11 +224,11 @@ func TestDeleteRemovesBoth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, false)
 			r := w.request("one")
-			if err := w.provider.Create(t.Context(), r); err != nil {
+			if _, err := w.provider.Create(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			w.start(t, r.Name)
-			if err := w.provider.Delete(t.Context(), r.Name, r.Identity, provider.DeleteOptions{Drained: c.drained}); err != nil {
+			if err := w.provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{Drained: c.drained}); err != nil {
 				t.Fatal(err)
 			}
 			if got := *w.pod(r.Name).DeletionGracePeriodSeconds; got != c.grace {
@@ -245,12 +245,12 @@ func TestDeleteRemovesBoth(t *testing.T) {
 func TestDeleteShortensGraceOfADrainedPod(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.request("one")
-	if err := w.provider.Create(t.Context(), r); err != nil {
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	w.start(t, r.Name)
 	for _, drained := range []bool{false, true, false} {
-		if err := w.provider.Delete(t.Context(), r.Name, r.Identity, provider.DeleteOptions{Drained: drained}); err != nil {
+		if err := w.provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{Drained: drained}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,25 +262,25 @@ func TestDeleteShortensGraceOfADrainedPod(t *testing.T) {
 func TestDeleteGivesUpAPodOfALostNode(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.request("one")
-	if err := w.provider.Create(t.Context(), r); err != nil {
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	w.start(t, r.Name)
 	remove := func() {
 		t.Helper()
-		if err := w.provider.Delete(t.Context(), r.Name, r.Identity, provider.DeleteOptions{}); err != nil {
+		if err := w.provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	remove()
 	w.clock.SetTime(w.clock.Now().Add(90 * time.Second)) // 35 s of grace, and not yet a minute more
 	remove()
-	if got, err := w.provider.Get(t.Context(), r.Name); err != nil || got.State != provider.StateStopping {
+	if got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name}); err != nil || got.State != provider.StateStopping {
 		t.Fatalf("Get = %q, %v; want it to be waited for", got.State, err)
 	}
 	w.clock.SetTime(w.clock.Now().Add(10 * time.Second))
 	remove()
-	if _, err := w.provider.Get(t.Context(), r.Name); !provider.IsNotFound(err) {
+	if _, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name}); !provider.IsNotFound(err) {
 		t.Fatalf("Get = %v, want it given up: nobody on a lost node says that a pod has ended", err)
 	}
 }
@@ -289,12 +289,12 @@ func TestMissingNodeIsNoMissingPod(t *testing.T) {
 	w := newWorld(t, true)
 	r := w.request("one")
 	r.HostPort = 21000
-	if err := w.provider.Create(t.Context(), r); err != nil {
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	w.bindTo(r.Name, "node-that-left")
 	w.update(r.Name, func(s *corev1.PodStatus) { s.Phase, s.PodIP = corev1.PodRunning, "10.244.0.7" })
-	got, err := w.provider.Get(t.Context(), r.Name)
+	got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	if err != nil || got.State != provider.StateUnknown || len(got.Endpoints) != 0 {
 		t.Fatalf("Get = %q with %v, %v; want %q without endpoints", got.State, got.Endpoints, err, provider.StateUnknown)
 	}
@@ -341,11 +341,11 @@ func TestStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, false)
 			r := w.request("one")
-			if err := w.provider.Create(t.Context(), r); err != nil {
+			if _, err := w.provider.Create(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			w.update(r.Name, func(s *corev1.PodStatus) { *s = c.status })
-			got, err := w.provider.Get(t.Context(), r.Name)
+			got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -133,10 +133,10 @@ func newWorld(t *testing.T) *world {
 			w.site.Client = w.client
 			return w.site, nil
 		},
-		Echoes:         []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
-		Prober:         w.prober,
-		Verdicts:       proxy.NewVerdicts(),
-		Credential:     func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
+		Echoes:     []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
+		Prober:     w.prober,
+		Verdicts:   proxy.NewVerdicts(),
+		Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
 	}
 	w.site = proxy.Site{
 		Member: member{},

@@ -23,7 +23,7 @@ type scope struct {
 	request mcreconcile.Request
 	// site is the member that the proxy is in.
 	site  Site
-	proxy   *v1alpha1.Proxy
+	proxy *v1alpha1.Proxy
 	// others are the other Proxies of the namespace. They are the cache's own and must not be changed.
 	others []v1alpha1.Proxy
 	// entry is the provider entry that the spec names; nil with mode External, and where there is none of that name.

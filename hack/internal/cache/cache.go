@@ -47,6 +47,7 @@ func Exists(path string) bool {
 
 // Make calls build with a temporary path beside path, a file or directory for build to create, and renames it to path
 // when build succeeded. Where path exists already, build is not called. What earlier interrupted calls left is removed.
+// Of several processes that want the same, one builds and the others wait for it.
 func Make(path string, build func(tmp string) error) error {
 	if Exists(path) {
 		return nil
@@ -54,6 +55,18 @@ func Make(path string, build func(tmp string) error) error {
 	dir, base := filepath.Split(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "."+base+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	// Closing it lets it go, and so does the end of the process.
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if Exists(path) {
+		return nil
 	}
 	if err := removeAbandoned(dir, base); err != nil {
 		return err
@@ -63,14 +76,7 @@ func Make(path string, build func(tmp string) error) error {
 	if err := build(tmp); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		// Another process may have made the same thing meanwhile; for a directory rename then fails.
-		if Exists(path) {
-			return nil
-		}
-		return err
-	}
-	return nil
+	return os.Rename(tmp, path)
 }
 
 // removeAbandoned removes the temporaries of base whose process is gone.

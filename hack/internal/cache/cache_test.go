@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 )
@@ -36,8 +38,29 @@ func TestMake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != 1 {
+	// The lock stays, since a file that others may wait at cannot be removed.
+	if len(entries) != 2 || entries[0].Name() != ".thing.lock" {
 		t.Errorf("leftovers: %v", entries)
+	}
+}
+
+func TestMakeOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "thing")
+	var builds atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := Make(path, func(tmp string) error {
+				builds.Add(1)
+				return os.WriteFile(tmp, []byte("made"), 0o600)
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := builds.Load(); n != 1 {
+		t.Errorf("%d of 8 have built what one was to build", n)
 	}
 }
 

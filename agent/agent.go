@@ -218,13 +218,15 @@ func (c Config) run(ctx context.Context) error {
 		Clock: c.Clock, HomeClusterUID: homeUID,
 		Site: func(ctx context.Context, name string) (proxy.Site, error) {
 			cl, err := clientOf(ctx, name)
-			return proxy.Site{Client: cl, Entries: entries, Member: copies, Policy: func() ceiling.Policy { return policyOf(c.Settings) }}, err
+			return proxy.Site{
+				Client: cl, Entries: entries, Member: copies, Policy: func() ceiling.Policy { return policyOf(c.Settings) }, Prober: runner,
+				Credential: func(now time.Time, proxyUID string) (user, pass string, err error) {
+					token, err := signer.Sign(now, credential.ProxyUID(proxyUID), credential.Principal(credential.ProbePrefix+c.Settings.Member.Name), probeLifetime)
+					return probeUser, token.Password, err
+				},
+			}, err
 		},
-		Echoes: c.Settings.Probe.Echoes(), Prober: runner, Verdicts: verdicts,
-		Credential: func(now time.Time, proxyUID string) (user, pass string, err error) {
-			token, err := signer.Sign(now, credential.ProxyUID(proxyUID), credential.Principal(credential.ProbePrefix+c.Settings.Member.Name), probeLifetime)
-			return probeUser, token.Password, err
-		},
+		Echoes: c.Settings.Probe.Echoes(), Verdicts: verdicts,
 		Recorder: local.GetEventRecorder("proxy"),
 	})
 	if err != nil {

@@ -1,10 +1,12 @@
 package v1alpha1
 
-// Labels and annotations of Shoal. A label whose value is a name of the hub stays on the hub: a member sees UIDs only.
+// Labels and annotations of Shoal. A label whose value is a name of the hub stays on the hub: a member sees UIDs only,
+// and its own name.
 const (
 	// LabelFleet names the ProxyFleet that a ProxyPlacement belongs to.
 	LabelFleet = "shoal.dev/fleet"
-	// LabelMember names the MemberCluster that a ProxyPlacement is for.
+	// LabelMember names the MemberCluster that a ProxyPlacement is for, and on a member's ProxySets and Proxies the member
+	// they are of: several members of one agent may keep theirs in one namespace.
 	LabelMember = "shoal.dev/member"
 	// LabelRevision is the revision of a fleet's template, as in ProxyPlacementSpec.Revision.
 	LabelRevision = "shoal.dev/revision"

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -73,6 +74,10 @@ type Site struct {
 	Member Member
 	// Policy is the owner's ceiling for the member, asked anew in each pass: node addresses come and go.
 	Policy func() ceiling.Policy
+	// Prober probes the member's proxies. Each member has one of its own, because verdicts freeze member by member.
+	Prober Prober
+	// Credential makes credentials for probes.
+	Credential Credential
 }
 
 // Options configures a Reconciler.
@@ -85,12 +90,11 @@ type Options struct {
 	HomeClusterUID string
 	// Echoes are the probe targets, open to every proxy.
 	Echoes []netip.AddrPort
-	// Prober probes.
-	Prober Prober
-	// Verdicts is told by who runs the Prober when a verdict has changed.
+	// Verdicts is told by who runs the Probers when a verdict has changed.
 	Verdicts *Verdicts
-	// Credential makes credentials for probes.
-	Credential Credential
+	// Started is a source without events: whoever engages members waits until it was started, for what is engaged before
+	// can end the whole manager where it fails. Nil where nobody waits.
+	Started source.TypedSource[mcreconcile.Request]
 	// Recorder takes events on transitions; nil takes none.
 	Recorder events.EventRecorder
 }
@@ -106,15 +110,15 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Clock == nil || o.Site == nil || o.Prober == nil || o.Verdicts == nil || o.Credential == nil || o.HomeClusterUID == "" {
-		return nil, errors.New("proxy controller: Clock, Site, HomeClusterUID, Prober, Verdicts and Credential are required")
+	if o.Clock == nil || o.Site == nil || o.Verdicts == nil || o.HomeClusterUID == "" {
+		return nil, errors.New("proxy controller: Clock, Site, HomeClusterUID and Verdicts are required")
 	}
 	return &Reconciler{o: o, ports: newPortBook(), latch: newLatch()}, nil
 }
 
 // SetupWithManager adds the controller to mgr.
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
-	return mcbuilder.ControllerManagedBy(mgr).Named(Name).
+	b := mcbuilder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.Proxy{}).
 		Owns(&corev1.Pod{}).
 		WatchesRawSource(r.o.Verdicts).
@@ -132,8 +136,11 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 				log = log.WithValues("cluster", req.ClusterName, "proxy", req.NamespacedName)
 			}
 			return log
-		}).
-		Complete(r)
+		})
+	if r.o.Started != nil {
+		b = b.WatchesRawSource(r.o.Started)
+	}
+	return b.Complete(r)
 }
 
 // Reconcile makes one pass over one Proxy.
@@ -146,7 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	proxy := &v1alpha1.Proxy{}
 	switch err := c.Get(ctx, req.NamespacedName, proxy); {
 	case apierrors.IsNotFound(err):
-		r.lost(req)
+		r.lost(site, req)
 		return ctrl.Result{}, nil
 	case err != nil:
 		return ctrl.Result{}, err

@@ -17,7 +17,7 @@ import (
 
 // finalize removes the instance of a Proxy that is being deleted, then the finalizer.
 func (r *Reconciler) finalize(ctx context.Context, site Site, proxy *v1alpha1.Proxy) (ctrl.Result, error) {
-	r.forgetProbes(proxy.UID)
+	r.forgetProbes(site, proxy.UID)
 	if !controllerutil.ContainsFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		return ctrl.Result{}, nil
 	}
@@ -46,15 +46,15 @@ func (r *Reconciler) finalize(ctx context.Context, site Site, proxy *v1alpha1.Pr
 }
 
 // lost forgets a Proxy that is gone, also one whose finalizer somebody else has removed.
-func (r *Reconciler) lost(request mcreconcile.Request) {
+func (r *Reconciler) lost(site Site, request mcreconcile.Request) {
 	if uid, ok := r.names.LoadAndDelete(request); ok {
-		r.forgetProbes(uid.(types.UID)) //nolint:forcetypeassert // nothing else is stored
-		r.forget(uid.(types.UID))       //nolint:forcetypeassert // nothing else is stored
+		r.forgetProbes(site, uid.(types.UID)) //nolint:forcetypeassert // nothing else is stored
+		r.forget(uid.(types.UID))             //nolint:forcetypeassert // nothing else is stored
 	}
 }
 
-func (r *Reconciler) forgetProbes(uid types.UID) {
-	r.o.Prober.Remove(probe.UID(uid))
+func (r *Reconciler) forgetProbes(site Site, uid types.UID) {
+	site.Prober.Remove(probe.UID(uid))
 	r.o.Verdicts.forget(probe.UID(uid))
 }
 

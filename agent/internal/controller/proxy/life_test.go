@@ -163,13 +163,11 @@ func TestRestartKeepsTheLastVerdict(t *testing.T) {
 	w.make("p", "fake")
 	p := w.ready("p", "192.0.2.1", 3128)
 	w.prober = newProber()
-	w.options.Prober = w.prober
 	w.restart()
 	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
 
 	// Another endpoint is another instance: there the old verdict says nothing.
 	w.prober = newProber()
-	w.options.Prober = w.prober
 	w.restart()
 	w.fake.Run(p.Status.InstanceName, "192.0.2.9", 3128)
 	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing)

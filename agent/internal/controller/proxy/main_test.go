@@ -130,17 +130,16 @@ func newWorld(t *testing.T) *world {
 		Clock:          w.clock,
 		HomeClusterUID: "home",
 		Site: func(context.Context, string) (proxy.Site, error) {
-			w.site.Client = w.client
+			w.site.Client, w.site.Prober = w.client, w.prober
 			return w.site, nil
 		},
-		Echoes:     []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
-		Prober:     w.prober,
-		Verdicts:   proxy.NewVerdicts(),
-		Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
+		Echoes:   []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
+		Verdicts: proxy.NewVerdicts(),
 	}
 	w.site = proxy.Site{
-		Member: member{},
-		Policy: func() ceiling.Policy { return w.policy },
+		Member:     member{},
+		Policy:     func() ceiling.Policy { return w.policy },
+		Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
 		Entries: map[string]proxy.Entry{
 			"fake":  {Provider: w.fake},
 			"pods":  {Provider: w.pods(false)},

@@ -17,18 +17,18 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 	uid := probe.UID(s.proxy.UID)
 	endpoint, ok := s.endpoint()
 	if !ok {
-		r.o.Prober.Remove(uid)
+		s.site.Prober.Remove(uid)
 		r.o.Verdicts.forget(uid)
 		s.verdict, s.judged = probe.Verdict{}, false
 		return 0, nil
 	}
 	proxyUID, check := string(s.proxy.UID), s.proxy.Spec.HealthCheck
 	r.o.Verdicts.track(uid, s.request)
-	r.o.Prober.Upsert(probe.Proxy{
+	s.site.Prober.Upsert(probe.Proxy{
 		UID:      uid,
 		Endpoint: net.JoinHostPort(endpoint.Host, strconv.Itoa(int(endpoint.Port))),
 		Credential: func(now time.Time) (user, pass string, err error) {
-			return r.o.Credential(now, proxyUID)
+			return s.site.Credential(now, proxyUID)
 		},
 		HealthCheck: probe.HealthCheck{
 			Interval: check.Interval.Duration, Timeout: check.Timeout.Duration,
@@ -36,7 +36,7 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 		},
 	})
 	// An endpoint that has just changed takes its verdict with it.
-	s.verdict, s.judged = r.o.Prober.Verdict(uid)
+	s.verdict, s.judged = s.site.Prober.Verdict(uid)
 	return 0, nil
 }
 

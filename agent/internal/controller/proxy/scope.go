@@ -63,7 +63,7 @@ func (r *Reconciler) gather(ctx context.Context, site Site, proxy *v1alpha1.Prox
 	s := &scope{request: request, site: site, proxy: proxy, policy: site.Policy()}
 	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
 	s.identity, s.known = r.identity(site, proxy)
-	s.verdict, s.judged = r.o.Prober.Verdict(probe.UID(proxy.UID))
+	s.verdict, s.judged = site.Prober.Verdict(probe.UID(proxy.UID))
 	if entry, ok := site.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
 		s.entry = &entry
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mccontroller "sigs.k8s.io/multicluster-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -45,6 +46,9 @@ type Options struct {
 	Client func(ctx context.Context, cluster string) (client.Client, error)
 	// Recorder takes events on transitions; nil takes none.
 	Recorder events.EventRecorder
+	// Started is a source without events: whoever engages members waits until it was started, for what is engaged before
+	// can end the whole manager where it fails. Nil where nobody waits.
+	Started source.TypedSource[mcreconcile.Request]
 }
 
 // Reconciler keeps proxies as many as their set asks for.
@@ -60,7 +64,7 @@ func New(o Options) (*Reconciler, error) {
 
 // SetupWithManager adds the controller to mgr.
 func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
-	return mcbuilder.ControllerManagedBy(mgr).Named(Name).
+	b := mcbuilder.ControllerManagedBy(mgr).Named(Name).
 		For(&v1alpha1.ProxySet{}).
 		Owns(&v1alpha1.Proxy{}).
 		// The manager's own controller options are ignored by multicluster-runtime v0.24.1: they belong here.
@@ -77,8 +81,11 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 				log = log.WithValues("cluster", req.ClusterName, "proxyset", req.NamespacedName)
 			}
 			return log
-		}).
-		Complete(r)
+		})
+	if r.o.Started != nil {
+		b = b.WatchesRawSource(r.o.Started)
+	}
+	return b.Complete(r)
 }
 
 // Reconcile makes one pass over one set.
@@ -167,7 +174,7 @@ func (r *Reconciler) event(set *v1alpha1.ProxySet, proxy *v1alpha1.Proxy, reason
 
 // newProxy makes a proxy from a set's template.
 func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
-	labels := make(map[string]string, len(set.Spec.Template.Metadata.Labels)+4)
+	labels := make(map[string]string, len(set.Spec.Template.Metadata.Labels)+5)
 	for k, v := range set.Spec.Template.Metadata.Labels {
 		labels[k] = v
 	}
@@ -175,6 +182,8 @@ func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
 	labels[v1alpha1.LabelFleetUID] = string(set.Spec.FleetUID)
 	labels[v1alpha1.LabelPlacementUID] = string(set.Spec.PlacementUID)
 	labels[v1alpha1.LabelRevision] = set.Spec.Revision
+	// Without it the member would not see its own proxy: members may share a namespace.
+	labels[v1alpha1.LabelMember] = set.Labels[v1alpha1.LabelMember]
 	return &v1alpha1.Proxy{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: set.Namespace,

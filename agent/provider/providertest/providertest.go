@@ -1,4 +1,3 @@
-// Package providertest is the suite that every provider passes: what package provider says in prose, as tests.
 package providertest
 
 import (
@@ -9,18 +8,38 @@ import (
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
-// Subject is a provider under test, empty at first, and hands to do what a provider's world does by itself.
+// Subject is a provider under test, empty at first, and hands to do what a provider's world does by itself. Hands that
+// are nil are for what cannot happen with the provider: the tests that need them are skipped.
 type Subject struct {
-	// Provider is the provider under test.
+	// Provider is the provider under test. Where it is [provider.Zoned] instances are asked for in the zones it offers, and
+	// where it is [provider.Marker] they are marked.
 	Provider provider.Provider
+	// Settings are what instances are asked for with; port 3128 where it names none.
+	Settings v1alpha1.ProxySettings
 	// Owner makes a Proxy that can own an instance, and gives its identity.
 	Owner func(t *testing.T, name string) (provider.Owner, provider.Identity)
+	// Settle makes an instance that was asked for be seen; nil where it is from the beginning.
+	Settle func(t *testing.T, name string)
 	// Start makes a created instance run.
 	Start func(t *testing.T, name string)
 	// Finish makes an instance whose deletion was asked for be gone. It does nothing where that happens by itself.
 	Finish func(t *testing.T, name string)
 	// Foreign puts something that is not ours under an instance's name.
-	Foreign func(t *testing.T, name string)
+	Foreign func(t *testing.T, zone, name string)
+	// Fail makes an instance break, never to run again.
+	Fail func(t *testing.T, name string)
+	// Vanish removes an instance behind the provider's back.
+	Vanish func(t *testing.T, name string)
+	// Preempt makes the provider take a running instance back.
+	Preempt func(t *testing.T, name string)
+	// Refuse makes the next request be taken, and then come to nothing by an error of a kind.
+	Refuse func(t *testing.T, kind provider.Kind)
+	// LoseReply makes the next request have its effect and be answered by nothing.
+	LoseReply func(t *testing.T)
+	// Dark puts zones out of sight, and no others.
+	Dark func(t *testing.T, zones ...string)
+	// Busy says whether the world sees an instance marked as leased.
+	Busy func(t *testing.T, name string) bool
 	// HostPort is the port to ask for; 0 where the provider exposes none.
 	HostPort int32
 	// Network is the network of the endpoints.
@@ -31,43 +50,125 @@ type Subject struct {
 func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, Subject){
-		"CreateIsIdempotent":              createIsIdempotent,
-		"EmptyIsNotFound":                 emptyIsNotFound,
-		"RunningHasEndpoint":              runningHasEndpoint,
-		"CreatedBelongsToOwner":           createdBelongsToOwner,
 		"AnotherHubsInstanceIsTheProxys":  anotherHubsInstanceIsTheProxys,
-		"ForeignIsNeitherTakenNorRemoved": foreignIsNeitherTakenNorRemoved,
-		"DeleteUntilNotFound":             deleteUntilNotFound,
+		"CreateIsIdempotent":              createIsIdempotent,
+		"CreatedBelongsToOwner":           createdBelongsToOwner,
 		"DeleteOfNothingSucceeds":         deleteOfNothingSucceeds,
-		"NameCanBeUsedAgain":              nameCanBeUsedAgain,
+		"DeleteUntilNotFound":             deleteUntilNotFound,
+		"EmptyIsNotFound":                 emptyIsNotFound,
+		"FailedIsThereUntilDeleted":       failedIsThereUntilDeleted,
+		"ForeignIsNeitherTakenNorRemoved": foreignIsNeitherTakenNorRemoved,
 		"ListTellsOwnOnly":                listTellsOwnOnly,
+		"LostReplyIsAskedForAgain":        lostReplyIsAskedForAgain,
+		"MarkIsIdempotent":                markIsIdempotent,
+		"MarkOfNothingIsNotFound":         markOfNothingIsNotFound,
+		"NameCanBeUsedAgain":              nameCanBeUsedAgain,
+		"PreemptedSaysSo":                 preemptedSaysSo,
+		"RefusedSaysWhy":                  refusedSaysWhy,
+		"RefusedIsTriedAgain":             refusedIsTriedAgain,
+		"RunningHasEndpoint":              runningHasEndpoint,
+		"SoonerOrLaterSeen":               soonerOrLaterSeen,
+		"UnreachableZoneIsNotEmpty":       unreachableZoneIsNotEmpty,
+		"VanishedIsNotFound":              vanishedIsNotFound,
+		"ZonesAreSteadyAndSpread":         zonesAreSteadyAndSpread,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
 }
 
-// Request makes a request for an instance of a Proxy.
-func (s Subject) request(owner provider.Owner, id provider.Identity, hash string) provider.Request {
-	return provider.Request{
-		Name: provider.InstanceName(id.ProxyUID, hash), Identity: id, Owner: owner, SpecHash: hash,
-		Settings: v1alpha1.ProxySettings{Port: 3128}, HostPort: s.HostPort, Config: "http_port 3128\n",
-	}
+// hash is the hash of the spec that instances are asked for with, where a test does not care.
+const hash = "0123456789abcdef"
+
+// attempt is a request, and all that has been learnt by making it.
+type attempt struct {
+	provider.Request
+	ref provider.Ref
 }
 
-func (s Subject) created(t *testing.T, name string) provider.Request {
+// attempt makes the n-th request for an instance of a Proxy.
+func (s Subject) attempt(t *testing.T, owner provider.Owner, id provider.Identity, hash string, n int) attempt {
+	t.Helper()
+	settings := s.Settings
+	if settings.Port == 0 {
+		settings.Port = 3128
+	}
+	r := provider.Request{
+		Name: provider.InstanceName(id.ProxyUID, hash), Identity: id, Owner: owner, SpecHash: hash,
+		Settings: settings, HostPort: s.HostPort, Config: "http_port 3128\n",
+	}
+	if zoned, ok := s.Provider.(provider.Zoned); ok {
+		zones, err := zoned.Zones(settings, id.ProxyUID)
+		if err != nil || len(zones) == 0 {
+			t.Fatalf("Zones = %v, %v; want some", zones, err)
+		}
+		r.Zone = zones[0]
+	}
+	r.RequestID = requestID(r, n)
+	return attempt{r, provider.Ref{Name: r.Name, Zone: r.Zone}}
+}
+
+// requestID is a UUID of its own for every instance, zone and attempt, and the same whenever it is asked for.
+func requestID(r provider.Request, n int) string {
+	name := provider.InstanceName(r.Identity.ProxyUID, fmt.Sprint(r.SpecHash, r.Zone, r.Identity.HubUID, n))
+	digits := fmt.Sprintf("%x", name[len("shoal-"):])
+	return fmt.Sprintf("%s-%s-4%s-8%s-%s", digits[:8], digits[8:12], digits[12:15], digits[15:18], digits[18:30])
+}
+
+// created gives an instance that was asked for and can be seen.
+func (s Subject) created(t *testing.T, name string) attempt {
 	t.Helper()
 	owner, id := s.Owner(t, name)
-	r := s.request(owner, id, "0123456789abcdef")
-	if err := s.create(t, r); err != nil {
+	a := s.attempt(t, owner, id, hash, 1)
+	if err := s.create(t, &a); err != nil {
 		t.Fatalf("Create: %v", err)
 	}
-	return r
+	s.settle(t, a)
+	return a
 }
 
-func (s Subject) create(t *testing.T, r provider.Request) error {
+// create makes a request, and keeps what the answer says.
+func (s Subject) create(t *testing.T, a *attempt) error {
 	t.Helper()
-	_, err := s.Provider.Create(t.Context(), r)
+	receipt, err := s.Provider.Create(t.Context(), a.Request)
+	if err == nil {
+		a.ref.Operation = receipt.Operation
+	}
 	return err
+}
+
+func (s Subject) settle(t *testing.T, a attempt) {
+	t.Helper()
+	if s.Settle != nil {
+		s.Settle(t, a.Name)
+	}
+}
+
+func (s Subject) get(t *testing.T, a attempt) provider.Instance {
+	t.Helper()
+	got, err := s.Provider.Get(t.Context(), a.ref)
+	wantKind(t, "Get", err, "")
+	return got
+}
+
+func (s Subject) gone(t *testing.T, a attempt) {
+	t.Helper()
+	_, err := s.Provider.Get(t.Context(), a.ref)
+	wantKind(t, "Get of what is gone", err, provider.KindNotFound)
+}
+
+func (s Subject) delete(t *testing.T, a attempt, o provider.DeleteOptions) {
+	t.Helper()
+	wantKind(t, "Delete", s.Provider.Delete(t.Context(), a.ref, a.Identity, o), "")
+}
+
+// list gives the instances of an identity, and wants all to have been seen.
+func (s Subject) list(t *testing.T, id provider.Identity) []provider.Instance {
+	t.Helper()
+	list, err := s.Provider.List(t.Context(), provider.Identity{HubUID: id.HubUID, MemberUID: id.MemberUID, HomeClusterUID: id.HomeClusterUID})
+	if err != nil || !list.Complete || len(list.Missing) != 0 {
+		t.Fatalf("List: complete %v, missing %v, %v; want all", list.Complete, list.Missing, err)
+	}
+	return list.Instances
 }
 
 func wantKind(t *testing.T, what string, err error, want provider.Kind) {
@@ -77,145 +178,10 @@ func wantKind(t *testing.T, what string, err error, want provider.Kind) {
 	}
 }
 
-func emptyIsNotFound(t *testing.T, s Subject) {
-	_, err := s.Provider.Get(t.Context(), provider.Ref{Name: provider.InstanceName("nobody", "x")})
-	wantKind(t, "Get of nothing", err, provider.KindNotFound)
-	list, err := s.Provider.List(t.Context(), provider.Identity{HubUID: "h", MemberUID: "m", HomeClusterUID: "c"})
-	if err != nil || !list.Complete || len(list.Instances) != 0 {
-		t.Fatalf("List of nothing = %+v, %v; want nothing, complete", list, err)
-	}
-}
-
-func createIsIdempotent(t *testing.T, s Subject) {
-	r := s.created(t, "one")
-	first, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get", err, "")
-	wantKind(t, "Create again", s.create(t, r), "")
-	second, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get", err, "")
-	if !first.CreatedAt.Equal(second.CreatedAt) {
-		t.Errorf("a second Create made another instance: %v, then %v", first.CreatedAt, second.CreatedAt)
-	}
-	list, err := s.Provider.List(t.Context(), r.Identity)
-	if err != nil || len(list.Instances) != 1 {
-		t.Errorf("List = %d instances (%v), want 1", len(list.Instances), err)
-	}
-}
-
-func createdBelongsToOwner(t *testing.T, s Subject) {
-	r := s.created(t, "one")
-	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get", err, "")
-	switch {
-	case got.Identity != r.Identity:
-		t.Errorf("identity = %+v, want %+v", got.Identity, r.Identity)
-	case got.SpecHash != r.SpecHash:
-		t.Errorf("spec hash = %q, want %q", got.SpecHash, r.SpecHash)
-	case got.Name != r.Name || got.ProviderID == "":
-		t.Errorf("name = %q and provider ID = %q, want %q and one", got.Name, got.ProviderID, r.Name)
-	case got.State != provider.StatePending && got.State != provider.StateRunning:
-		t.Errorf("state = %q (%s), want %q or %q", got.State, got.Reason, provider.StatePending, provider.StateRunning)
-	case got.CreatedAt.IsZero():
-		t.Error("no time of creation")
-	}
-}
-
-func runningHasEndpoint(t *testing.T, s Subject) {
-	r := s.created(t, "one")
-	s.Start(t, r.Name)
-	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get", err, "")
-	if got.State != provider.StateRunning || len(got.Endpoints) != 1 {
-		t.Fatalf("state %q with endpoints %v, want %q with one", got.State, got.Endpoints, provider.StateRunning)
-	}
-	port := r.Settings.Port
-	if s.HostPort != 0 {
-		port = s.HostPort
-	}
-	if e := got.Endpoints[0]; e.Network != s.Network || e.Host == "" || e.Port != port {
-		t.Errorf("endpoint = %+v, want network %s and port %d", e, s.Network, port)
-	}
-}
-
-func anotherHubsInstanceIsTheProxys(t *testing.T, s Subject) {
-	r := s.created(t, "one")
-	r.Identity.HubUID, r.Identity.MemberUID = "another-hub", "another-member"
-	wantKind(t, "Create after joining another hub", s.create(t, r), "")
-	wantKind(t, "Delete after joining another hub", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{}), "")
-	s.Finish(t, r.Name)
-	_, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get after Delete", err, provider.KindNotFound)
-}
-
-func foreignIsNeitherTakenNorRemoved(t *testing.T, s Subject) {
-	owner, id := s.Owner(t, "one")
-	r := s.request(owner, id, "0123456789abcdef")
-	s.Foreign(t, r.Name)
-	wantKind(t, "Create over a foreign one", s.create(t, r), provider.KindAlreadyExists)
-	wantKind(t, "Delete of a foreign one", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, id, provider.DeleteOptions{}), provider.KindAlreadyExists)
-	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get of a foreign one", err, "")
-	if got.Identity.SameProxy(id) {
-		t.Errorf("identity = %+v: a foreign instance passes for the proxy's", got.Identity)
-	}
-	if list, err := s.Provider.List(t.Context(), id); err != nil || len(list.Instances) != 0 {
-		t.Errorf("List = %v, %v; want nothing of ours", list, err)
-	}
-}
-
-func deleteUntilNotFound(t *testing.T, s Subject) {
-	for _, drained := range []bool{false, true} {
-		r := s.created(t, fmt.Sprintf("drained-%v", drained))
-		s.Start(t, r.Name)
-		o := provider.DeleteOptions{Drained: drained}
-		wantKind(t, "Delete", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
-		wantKind(t, "Delete again", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
-		if got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name}); err == nil && (got.State != provider.StateStopping || len(got.Endpoints) != 0) {
-			t.Errorf("on its way out it is %q with endpoints %v, want %q without", got.State, got.Endpoints, provider.StateStopping)
-		}
-		s.Finish(t, r.Name)
-		_, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-		wantKind(t, "Get after Delete", err, provider.KindNotFound)
-		wantKind(t, "Delete of what is gone", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, o), "")
-	}
-}
-
-func deleteOfNothingSucceeds(t *testing.T, s Subject) {
-	_, id := s.Owner(t, "one")
-	wantKind(t, "Delete of nothing", s.Provider.Delete(t.Context(), provider.Ref{Name: provider.InstanceName(id.ProxyUID, "x")}, id, provider.DeleteOptions{}), "")
-}
-
-func nameCanBeUsedAgain(t *testing.T, s Subject) {
-	r := s.created(t, "one")
-	wantKind(t, "Delete", s.Provider.Delete(t.Context(), provider.Ref{Name: r.Name}, r.Identity, provider.DeleteOptions{}), "")
-	s.Finish(t, r.Name)
-	wantKind(t, "Create after Delete", s.create(t, r), "")
-	got, err := s.Provider.Get(t.Context(), provider.Ref{Name: r.Name})
-	wantKind(t, "Get", err, "")
-	if got.State == provider.StateStopping {
-		t.Error("the new instance is on its way out")
-	}
-}
-
-func listTellsOwnOnly(t *testing.T, s Subject) {
-	a, b := s.created(t, "one"), s.created(t, "two")
-	other := s.request(provider.Owner{Namespace: a.Owner.Namespace, Name: a.Owner.Name, UID: a.Owner.UID}, a.Identity, "another-hash")
-	other.Identity.HubUID = "another-hub"
-	if s.HostPort != 0 {
-		other.HostPort++
-	}
-	wantKind(t, "Create for another hub", s.create(t, other), "")
-	list, err := s.Provider.List(t.Context(), provider.Identity{
-		HubUID: a.Identity.HubUID, MemberUID: a.Identity.MemberUID, HomeClusterUID: a.Identity.HomeClusterUID,
-	})
-	if err != nil || !list.Complete {
-		t.Fatalf("List: complete %v, %v", list.Complete, err)
-	}
-	found := map[string]bool{}
-	for _, i := range list.Instances {
-		found[i.Name] = true
-	}
-	if len(list.Instances) != 2 || !found[a.Name] || !found[b.Name] {
-		t.Errorf("List = %v, want %s and %s", found, a.Name, b.Name)
+// needs skips a test where the subject's world has no such hand.
+func needs(t *testing.T, there bool, what string) {
+	t.Helper()
+	if !there {
+		t.Skipf("%s cannot happen with this provider", what)
 	}
 }

@@ -126,7 +126,7 @@ func (w *world) subject(hostPort int32) providertest.Subject {
 	}
 	return providertest.Subject{
 		Provider: w.provider, Owner: w.owner, Start: w.start, Finish: w.finish, HostPort: hostPort, Network: network,
-		Foreign: func(t *testing.T, name string) {
+		Foreign: func(t *testing.T, _, name string) {
 			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "other", Image: "other"}}},

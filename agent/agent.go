@@ -110,7 +110,10 @@ func (c Config) run(ctx context.Context) error {
 	identity := &agentv1.MemberIdentity{ClusterUid: homeUID, Namespace: c.Namespace}
 
 	// Mirror: desired state from the hub in, ProxySets and keys out. What it learnt of hub and member outlives both.
-	copies, err := mirror.New(mirror.Options{Client: home, Reader: home, Namespace: c.Namespace})
+	copies, err := mirror.New(mirror.Options{
+		Client: home, Reader: home, Namespace: c.Namespace,
+		Policy: func() ceiling.Policy { return policyOf(c.Settings) },
+	})
 	if err != nil {
 		return err
 	}
@@ -210,7 +213,10 @@ func (c Config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sets, err := proxyset.New(proxyset.Options{Clock: c.Clock, Client: clientOf, Recorder: local.GetEventRecorder("proxyset")})
+	sets, err := proxyset.New(proxyset.Options{
+		Clock: c.Clock, Client: clientOf, Recorder: local.GetEventRecorder("proxyset"),
+		Policy: func(context.Context, string) (ceiling.Policy, error) { return policyOf(c.Settings), nil },
+	})
 	if err != nil {
 		return err
 	}
@@ -290,10 +296,15 @@ func newScheme() (*runtime.Scheme, error) {
 
 func policyOf(s *Settings) ceiling.Policy {
 	p := ceiling.Policy{
-		ClusterCIDRs: s.Ceiling.Cluster(),
-		AllowedCIDRs: s.Ceiling.Allowed(),
-		MaxProxies:   s.Ceiling.MaxProxies,
-		CloudInit:    s.Ceiling.CloudInit,
+		ClusterCIDRs:       s.Ceiling.Cluster(),
+		AllowedCIDRs:       s.Ceiling.Allowed(),
+		Ports:              s.Ceiling.ports,
+		MaxProxies:         s.Ceiling.MaxProxies,
+		MaxProxySets:       s.Ceiling.MaxProxySets,
+		MaxProbesPerSecond: s.Ceiling.MaxProbesPerSecond,
+		CloudInit:          s.Ceiling.CloudInit,
+		CloudInitSecrets:   s.Ceiling.CloudInitSecrets,
+		NodeSelectorKeys:   s.Ceiling.NodeSelectorKeys,
 	}
 	for i := range s.Providers {
 		p.Providers = append(p.Providers, s.Providers[i].Name)

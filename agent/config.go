@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/enroll"
 )
 
@@ -95,11 +96,24 @@ type CeilingSettings struct {
 	ClusterCIDRs []string `yaml:"clusterCIDRs"`
 	// AllowedCIDRs are the private ranges a fleet may open.
 	AllowedCIDRs []string `yaml:"allowedCIDRs,omitempty"`
-	// MaxProxies is how many proxies the member hosts at most; 0 means no bound.
+	// Ports are the ports and ranges of ports a fleet may open, such as "443" and "8000-8999". Empty means all but those of
+	// mail.
+	Ports []string `yaml:"ports,omitempty"`
+	// MaxProxies is how many proxies the member hosts at most; 0 means 10,000.
 	MaxProxies int `yaml:"maxProxies,omitempty"`
+	// MaxProxySets is how many placements the member takes at most, of all fleets and their revisions; 0 means 1,000.
+	MaxProxySets int `yaml:"maxProxySets,omitempty"`
+	// MaxProbesPerSecond is how many probes a second the health checks of all proxies may add up to; 0 means 500.
+	MaxProbesPerSecond int `yaml:"maxProbesPerSecond,omitempty"`
 	// CloudInit says whether virtual machines may be given scripts to run as root.
 	CloudInit bool `yaml:"cloudInit,omitempty"`
+	// CloudInitSecrets are the Secrets in the agent's namespace that a fleet's cloudInit.secretRef may name. The agent needs
+	// the right to read each.
+	CloudInitSecrets []string `yaml:"cloudInitSecrets,omitempty"`
+	// NodeSelectorKeys are the labels of nodes that a fleet may choose by. Empty means region, zone and architecture.
+	NodeSelectorKeys []string `yaml:"nodeSelectorKeys,omitempty"`
 
+	ports            []ceiling.PortRange
 	cluster, allowed []netip.Prefix
 }
 
@@ -245,8 +259,30 @@ func (c *checker) ceiling(s *CeilingSettings) {
 	}
 	s.cluster = c.prefixes("ceiling.clusterCIDRs", s.ClusterCIDRs)
 	s.allowed = c.prefixes("ceiling.allowedCIDRs", s.AllowedCIDRs)
-	if s.MaxProxies < 0 {
-		c.refuse("ceiling.maxProxies", "%d is no number of proxies; write 0 for no bound, or more", s.MaxProxies)
+	for i, w := range s.Ports {
+		p, err := ceiling.ParsePortRange(w)
+		if err != nil {
+			c.refuse(fmt.Sprintf("ceiling.ports[%d]", i), "%v", err)
+			continue
+		}
+		s.ports = append(s.ports, p)
+	}
+	for _, n := range []struct {
+		field, what string
+		number      int
+	}{
+		{"ceiling.maxProxies", "proxies", s.MaxProxies},
+		{"ceiling.maxProxySets", "placements", s.MaxProxySets},
+		{"ceiling.maxProbesPerSecond", "probes", s.MaxProbesPerSecond},
+	} {
+		if n.number < 0 {
+			c.refuse(n.field, "%d is no number of %s; write 0 for the default, or more", n.number, n.what)
+		}
+	}
+	for i, name := range s.CloudInitSecrets {
+		if ceiling.IsOwnSecret(name) {
+			c.refuse(fmt.Sprintf("ceiling.cloudInitSecrets[%d]", i), "Secret %q is the agent's own and is never put into a machine; name one whose name does not begin with shoal-", name)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ providers:
 ceiling:
   clusterCIDRs: [10.244.0.0/16, 10.96.0.0/16]
   allowedCIDRs: [172.30.0.0/16]
+  ports: [80, 443, 8000-8999]
 probe:
   targets: ["198.51.100.7:443"]
 `
@@ -29,6 +30,9 @@ func TestReadSettings(t *testing.T) {
 	}
 	if got := s.Ceiling.Cluster(); len(got) != 2 || got[0].String() != "10.244.0.0/16" {
 		t.Errorf("cluster ranges are %v", got)
+	}
+	if got := s.Ceiling.ports; len(got) != 3 || got[1].String() != "443" || got[2].String() != "8000-8999" {
+		t.Errorf("ports are %v", got)
 	}
 	if got := s.Probe.Echoes(); len(got) != 1 || got[0].String() != "198.51.100.7:443" {
 		t.Errorf("probe targets are %v", got)
@@ -58,7 +62,9 @@ func TestReadSettingsRefuses(t *testing.T) {
 		"PlainHub":          {reason: "no TLS", old: "https://", new: "http://", says: []string{"hub.url", "https://host:port"}},
 		"NoMember":          {reason: "whom does it speak for", old: "name: east, ", new: "", says: []string{"member.name"}},
 		"BadCountry":        {reason: "not a code", old: "country: US", new: "country: usa", says: []string{"member.country", "DE"}},
-		"NegativeMaximum":   {reason: "no such number", old: "ceiling:\n", new: "ceiling:\n  maxProxies: -1\n", says: []string{"ceiling.maxProxies", "0 for no bound"}},
+		"NegativeMaximum":   {reason: "no such number", old: "ceiling:\n", new: "ceiling:\n  maxProxies: -1\n", says: []string{"ceiling.maxProxies", "0 for the default"}},
+		"NoPorts":           {reason: "a range backwards", old: "ceiling:\n", new: "ceiling:\n  ports: [443, 9000-8000]\n", says: []string{"ceiling.ports[1]", "9000-8000", "8000-8999"}},
+		"OwnSecret":         {reason: "the agent's key would be in a machine's metadata", old: "ceiling:\n", new: "ceiling:\n  cloudInitSecrets: [startup, shoal-agent-identity]\n", says: []string{"ceiling.cloudInitSecrets[1]", "shoal-agent-identity"}},
 		"TwoDocuments":      {reason: "the second would be ignored", old: "probe:\n", new: "---\nprobe:\n", says: []string{"more than one document"}},
 		"EveryMistakeNamed": {reason: "mended in one go", old: "member: {name: east, region: us-east1, country: US}\nhub: {url: \"https://", new: "member: {}\nhub: {url: \"", says: []string{"member.name", "hub.url"}},
 	}

@@ -11,7 +11,8 @@
 //
 //	pods                                      get list watch create delete
 //	configmaps                                get create patch delete
-//	secrets                                   create; get update of shoal-agent-identity and shoal-agent-probe-key
+//	secrets                                   create; get update of shoal-agent-identity and shoal-agent-probe-key; get of
+//	                                          those that ceiling.cloudInitSecrets lists
 //	proxysets, proxies (shoal.dev)            get list watch create patch delete
 //	proxysets/status, proxies/status          patch
 //	proxysets/finalizers, proxies/finalizers  update (to own what blocks their deletion)

@@ -3,6 +3,8 @@ package v1alpha1
 // Labels and annotations of Shoal. A label whose value is a name of the hub stays on the hub: a member sees UIDs only,
 // and its own name.
 const (
+	// LabelPrefix begins the labels and annotations that Shoal sets itself.
+	LabelPrefix = "shoal.dev/"
 	// LabelFleet names the ProxyFleet that a ProxyPlacement belongs to.
 	LabelFleet = "shoal.dev/fleet"
 	// LabelMember names the MemberCluster that a ProxyPlacement is for, and on a member's ProxySets and Proxies the member

@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var rules []ceiling.Rule
 			var messages []string
-			for _, v := range ceiling.Check(policy, c.spec, c.index) {
+			for _, v := range ceiling.Check(policy, c.spec, ceiling.Ahead{Proxies: c.index}) {
 				rules = append(rules, v.Rule)
 				messages = append(messages, v.Message)
 			}
@@ -89,7 +89,7 @@ func TestNothingIsAllowedByDefault(t *testing.T) {
 	policy := ceiling.Policy{Providers: []string{"default"}, ClusterCIDRs: prefixes("10.244.0.0/16")}
 	spec := v1alpha1.ProxySpec{Mode: v1alpha1.ModeManaged, Provider: "default"}
 	spec.Egress.AllowedCIDRs = []string{"192.168.1.1/32"}
-	got := ceiling.Check(policy, spec, 0)
+	got := ceiling.Check(policy, spec, ceiling.Ahead{})
 	if len(got) != 1 || got[0].Rule != ceiling.RuleAllowedCIDRs || !strings.Contains(got[0].Message, "none") {
 		t.Errorf("an empty policy must allow no private range, got %v", got)
 	}

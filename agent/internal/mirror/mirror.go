@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/uplink"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/proto/credential"
@@ -47,6 +48,8 @@ type Options struct {
 	Reader client.Reader
 	// Namespace is the agent's own.
 	Namespace string
+	// Policy gives the owner's ceiling; nil means the zero policy.
+	Policy func() ceiling.Policy
 }
 
 // Mirror implements [uplink.Applier]. It is safe for concurrent use, for one uid by one caller at a time.
@@ -58,6 +61,8 @@ type Mirror struct {
 	memberUID string
 	// keys says that what credentials of leases are checked with is kept.
 	keys bool
+	// sets are the names of the ProxySets that are there, as far as is known.
+	sets map[string]struct{}
 }
 
 var _ uplink.Applier = (*Mirror)(nil)
@@ -67,7 +72,7 @@ func New(o Options) (*Mirror, error) {
 	if o.Client == nil || o.Reader == nil || o.Namespace == "" {
 		return nil, errors.New("mirror: Client, Reader and Namespace are required")
 	}
-	return &Mirror{o: o}, nil
+	return &Mirror{o: o, sets: map[string]struct{}{}}, nil
 }
 
 // Load reads who hub and member are, as an earlier run of the agent has learnt it. It is no error if none has.
@@ -108,6 +113,13 @@ func (m *Mirror) Held(ctx context.Context) ([]*agentv1.Held, error) {
 	if err := m.o.Reader.List(ctx, sets, client.InNamespace(m.o.Namespace)); err != nil {
 		return nil, fmt.Errorf("list proxy sets: %w", err)
 	}
+	there := make(map[string]struct{}, len(sets.Items))
+	for i := range sets.Items {
+		there[sets.Items[i].Name] = struct{}{}
+	}
+	m.mu.Lock()
+	m.sets = there
+	m.mu.Unlock()
 	held := make([]*agentv1.Held, 0, len(sets.Items))
 	for i := range sets.Items {
 		set := &sets.Items[i]
@@ -125,7 +137,49 @@ func (m *Mirror) Held(ctx context.Context) ([]*agentv1.Held, error) {
 
 // Apply keeps one item as a ProxySet. A field that this agent does not know is left out and named in an annotation,
 // from which the set's condition Accepted is made: what is not understood is never dropped in silence.
+//
+// What is above the owner's ceiling is refused before it is even read: a hub fills no API server.
 func (m *Mirror) Apply(ctx context.Context, item uplink.Item) error {
+	if err := m.admit(SetName(item.UID), len(item.Spec)); err != nil {
+		return err
+	}
+	err := m.apply(ctx, item)
+	if err != nil {
+		m.recount(ctx, SetName(item.UID))
+	}
+	return err
+}
+
+// admit asks the ceiling for one more ProxySet, and counts it from now on.
+func (m *Mirror) admit(name string, size int) error {
+	var policy ceiling.Policy
+	if m.o.Policy != nil {
+		policy = m.o.Policy()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	others := len(m.sets)
+	if _, have := m.sets[name]; have {
+		others = 0 // it has its place
+	}
+	if above := ceiling.CheckSet(policy, size, others); len(above) > 0 {
+		return fmt.Errorf("above what this member's owner allows: %s: %s", above[0].Rule, above[0].Message)
+	}
+	m.sets[name] = struct{}{}
+	return nil
+}
+
+// recount gives a place back that was taken for nothing.
+func (m *Mirror) recount(ctx context.Context, name string) {
+	err := m.o.Reader.Get(ctx, types.NamespacedName{Namespace: m.o.Namespace, Name: name}, &v1alpha1.ProxySet{})
+	if apierrors.IsNotFound(err) {
+		m.mu.Lock()
+		delete(m.sets, name)
+		m.mu.Unlock()
+	}
+}
+
+func (m *Mirror) apply(ctx context.Context, item uplink.Item) error {
 	spec, unknown, err := decode(item.Spec)
 	if err != nil {
 		return fmt.Errorf("this agent cannot read the placement's spec: %w", err)
@@ -192,7 +246,13 @@ func decode(data []byte) (spec v1alpha1.ProxySetSpec, unknown string, err error)
 func (m *Mirror) Delete(ctx context.Context, uid string) error {
 	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: m.o.Namespace, Name: SetName(uid)}}
 	err := m.o.Client.Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationForeground))
-	return client.IgnoreNotFound(err)
+	if err = client.IgnoreNotFound(err); err == nil {
+		// It goes once its proxies have. What takes its place till then is counted at the next session's begin.
+		m.mu.Lock()
+		delete(m.sets, set.Name)
+		m.mu.Unlock()
+	}
+	return err
 }
 
 // SetKeys keeps what credentials of leases are checked with, and who hub and member are.

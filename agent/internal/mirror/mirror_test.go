@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"crypto/ed25519"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/shoal-dev/shoal/agent/internal/apitest"
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/mirror"
 	"github.com/shoal-dev/shoal/agent/internal/uplink"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
@@ -209,4 +212,71 @@ func TestKeysAndIdentityOutliveTheAgent(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{mirror.HubKeys: string(hub), mirror.AgentKeys: string(agent)}, object.Data); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
+}
+
+// A hub that sends placements without end, or one without an end, fills no API server.
+func TestFloodStopsAtTheCeiling(t *testing.T) {
+	ns := server.Namespace(t)
+	m, err := mirror.New(mirror.Options{
+		Client: server.Client, Reader: server.Client, Namespace: ns,
+		Policy: func() ceiling.Policy { return ceiling.Policy{MaxProxySets: 3} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbered := func(i int) uplink.Item {
+		it := item(t, 1, "h", func(s map[string]any) { s["placementUID"] = fmt.Sprintf("p-%d", i) })
+		it.UID = fmt.Sprintf("p-%d", i)
+		return it
+	}
+	for i := range 3 {
+		if err := m.Apply(t.Context(), numbered(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(it uplink.Item, rule ceiling.Rule) {
+		t.Helper()
+		if err := m.Apply(t.Context(), it); err == nil || !strings.Contains(err.Error(), string(rule)) {
+			t.Errorf("refused with %v, want a word of %s", err, rule)
+		}
+	}
+	for i := 3; i < 10; i++ {
+		refused(numbered(i), ceiling.RuleMaxProxySets)
+	}
+	again := numbered(0)
+	again.Generation, again.Hash = 2, "h2"
+	if err := m.Apply(t.Context(), again); err != nil {
+		t.Errorf("one that has its place is updated: %v", err)
+	}
+	long := numbered(0)
+	long.Spec = append(long.Spec, make([]byte, ceiling.MaxSpecBytes)...)
+	refused(long, ceiling.RuleSpecSize)
+	list := &v1alpha1.ProxySetList{}
+	if err := server.Client.List(t.Context(), list, client.InNamespace(ns)); err != nil || len(list.Items) != 3 {
+		t.Fatalf("%d sets, %v, want 3", len(list.Items), err)
+	}
+	// What cannot be kept takes no place, and what goes gives its own back.
+	if err := m.Delete(t.Context(), "p-2"); err != nil {
+		t.Fatal(err)
+	}
+	bad := numbered(7)
+	bad.Spec = []byte("{")
+	if err := m.Apply(t.Context(), bad); err == nil {
+		t.Fatal("a spec that is none was taken")
+	}
+	if err := m.Apply(t.Context(), numbered(8)); err != nil {
+		t.Errorf("there was room for one more: %v", err)
+	}
+	// Another process of the agent counts what is there.
+	if _, err := m.Held(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list = &v1alpha1.ProxySetList{}
+	if err := server.Client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) < 3 {
+		t.Fatalf("%d sets are there, want 3 or more", len(list.Items))
+	}
+	refused(numbered(9), ceiling.RuleMaxProxySets)
 }

@@ -6,38 +6,9 @@ import (
 	"slices"
 
 	"go4.org/netipx"
+
+	"github.com/shoal-dev/shoal/agent/internal/denied"
 )
-
-// Rule names a kind of address that no fleet can be allowed to reach.
-type Rule string
-
-// The rules, in the order in which they are looked for.
-const (
-	// RuleMetadata covers cloud metadata services and IPv4 link-local addresses, where most of them live.
-	RuleMetadata Rule = "Metadata"
-	// RuleCluster covers the member's own pod, service and node ranges.
-	RuleCluster Rule = "Cluster"
-	// RuleLoopback covers the proxy itself.
-	RuleLoopback Rule = "Loopback"
-	// RuleLinkLocal covers IPv6 addresses that are valid on one link or site only.
-	RuleLinkLocal Rule = "LinkLocal"
-	// RuleMulticast covers group addresses.
-	RuleMulticast Rule = "Multicast"
-	// RuleReserved covers addresses that belong to no host.
-	RuleReserved Rule = "Reserved"
-	// RuleTranslated covers IPv6 addresses that stand for an IPv4 address and would lead around the IPv4 lists.
-	RuleTranslated Rule = "Translated"
-)
-
-var ruleTexts = map[Rule]string{
-	RuleMetadata:   "a cloud metadata service",
-	RuleCluster:    "a range of this member's own cluster",
-	RuleLoopback:   "the proxy's own loopback",
-	RuleLinkLocal:  "a link-local or site-local range",
-	RuleMulticast:  "a multicast range",
-	RuleReserved:   "a reserved range",
-	RuleTranslated: "a range of IPv6 addresses that stand for IPv4 ones",
-}
 
 // RuleError says that something was asked to be allowed that never can be.
 type RuleError struct {
@@ -46,7 +17,7 @@ type RuleError struct {
 	// Asked is the range asked for; a single address for an echo target.
 	Asked netip.Prefix
 	// Rule is what forbids it.
-	Rule Rule
+	Rule denied.Rule
 	// Denied is the forbidden range that it meets.
 	Denied netip.Prefix
 }
@@ -58,55 +29,7 @@ func (e *RuleError) Error() string {
 		way = "serve the echo from an address outside of it"
 	}
 	return fmt.Sprintf("%s: %v meets %v, %s, which can never be allowed (rule %s); %s",
-		e.Field, e.Asked, e.Denied, ruleTexts[e.Rule], e.Rule, way)
-}
-
-// neverRange is an entry of the never list.
-type neverRange struct {
-	rule   Rule
-	prefix netip.Prefix
-}
-
-var neverRanges = []neverRange{
-	{RuleMetadata, netip.MustParsePrefix("169.254.0.0/16")},
-	// Metadata services outside of link-local: AWS and GCE over IPv6, Alibaba, Oracle, and Azure's on a public address.
-	{RuleMetadata, netip.MustParsePrefix("fd00:ec2::254/128")},
-	{RuleMetadata, netip.MustParsePrefix("fd20:ce::254/128")},
-	{RuleMetadata, netip.MustParsePrefix("100.100.100.200/32")},
-	{RuleMetadata, netip.MustParsePrefix("192.0.0.192/32")},
-	{RuleMetadata, netip.MustParsePrefix("168.63.129.16/32")},
-	{RuleLoopback, loopback4},
-	{RuleLoopback, netip.MustParsePrefix("::1/128")},
-	{RuleLinkLocal, netip.MustParsePrefix("fe80::/10")},
-	{RuleLinkLocal, netip.MustParsePrefix("fec0::/10")},
-	{RuleMulticast, netip.MustParsePrefix("224.0.0.0/4")},
-	{RuleMulticast, netip.MustParsePrefix("ff00::/8")},
-	{RuleReserved, netip.MustParsePrefix("0.0.0.0/8")},
-	{RuleReserved, netip.MustParsePrefix("240.0.0.0/4")},
-	{RuleReserved, netip.MustParsePrefix("::/128")},
-	{RuleReserved, netip.MustParsePrefix("100::/64")},
-	{RuleTranslated, netip.MustParsePrefix("64:ff9b::/96")},
-	{RuleTranslated, netip.MustParsePrefix("64:ff9b:1::/48")},
-	{RuleTranslated, netip.MustParsePrefix("2001::/32")},
-	{RuleTranslated, netip.MustParsePrefix("2002::/16")},
-}
-
-var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
-
-// privateRanges are denied unless a fleet is allowed a part of them.
-var privateRanges = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"),
-	netip.MustParsePrefix("172.16.0.0/12"),
-	netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"),
-	netip.MustParsePrefix("192.88.99.0/24"),
-	netip.MustParsePrefix("192.168.0.0/16"),
-	netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"),
-	netip.MustParsePrefix("2001:db8::/32"),
-	netip.MustParsePrefix("fc00::/7"),
+		e.Field, e.Asked, e.Denied, e.Rule.Text(), e.Rule, way)
 }
 
 // ranges is what the template denies, and the echo targets cut out of it.
@@ -121,7 +44,7 @@ type ranges struct {
 func (c Config) ranges() (ranges, error) {
 	var r ranges
 	for _, n := range c.neverRanges() {
-		r.never = append(r.never, n.prefix)
+		r.never = append(r.never, n.Prefix)
 	}
 	cluster, err := cleanPrefixes("ClusterCIDRs", c.ClusterCIDRs)
 	if err != nil {
@@ -139,7 +62,7 @@ func (c Config) ranges() (ranges, error) {
 			return ranges{}, err
 		}
 	}
-	open, err := subtract(privateRanges, allowed)
+	open, err := subtract(denied.Private(), allowed)
 	if err != nil {
 		return ranges{}, err
 	}
@@ -173,25 +96,22 @@ func (c Config) ranges() (ranges, error) {
 	return r, nil
 }
 
-func (c Config) neverRanges() []neverRange {
-	if !c.onLoopback {
-		return neverRanges
-	}
-	return slices.DeleteFunc(slices.Clone(neverRanges), func(n neverRange) bool { return n.prefix == loopback4 })
+// neverRanges are the ranges that are denied whatever else is allowed.
+func (c Config) neverRanges() []denied.Range {
+	return slices.DeleteFunc(denied.Never(), func(n denied.Range) bool {
+		return c.onLoopback && n.Rule == denied.RuleLoopback && n.Prefix.Addr().Is4()
+	})
 }
 
 // forbid returns a *RuleError if p meets a range that can never be allowed.
 func (c Config) forbid(field string, p netip.Prefix, cluster []netip.Prefix) error {
-	for _, n := range c.neverRanges() {
-		// A single metadata address inside of a wide private range does not make the range unusable: it is on a list
-		// of its own and stays denied.
-		if inside := n.prefix.IsSingleIP() && p.Bits() < n.prefix.Bits() && p.Bits() > 0; n.prefix.Overlaps(p) && !inside {
-			return &RuleError{Field: field, Asked: p, Rule: n.rule, Denied: n.prefix}
-		}
+	n, conflict := denied.Conflict(p)
+	if conflict && slices.Contains(c.neverRanges(), n) {
+		return &RuleError{Field: field, Asked: p, Rule: n.Rule, Denied: n.Prefix}
 	}
 	for _, own := range cluster {
 		if own.Overlaps(p) {
-			return &RuleError{Field: field, Asked: p, Rule: RuleCluster, Denied: own}
+			return &RuleError{Field: field, Asked: p, Rule: denied.RuleCluster, Denied: own}
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
+	"github.com/shoal-dev/shoal/agent/internal/denied"
 	"github.com/shoal-dev/shoal/agent/internal/squid"
 )
 
@@ -207,28 +208,28 @@ func TestRenderRefusesForbiddenRanges(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		field  string
-		rule   squid.Rule
+		rule   denied.Rule
 		change func(*squid.Config)
 	}{
-		"Metadata":             {"AllowedCIDRs", squid.RuleMetadata, allow("169.254.169.254/32")},
-		"AroundMetadata":       {"AllowedCIDRs", squid.RuleMetadata, allow("169.0.0.0/8")},
-		"Everything":           {"AllowedCIDRs", squid.RuleMetadata, allow("0.0.0.0/0")},
-		"EverythingOfIPv6":     {"AllowedCIDRs", squid.RuleMetadata, allow("::/0")},
-		"MetadataOverIPv6":     {"AllowedCIDRs", squid.RuleMetadata, allow("fd00:ec2::254/128")},
-		"MetadataMapped":       {"AllowedCIDRs", squid.RuleMetadata, allow("::ffff:169.254.0.0/112")},
-		"PodRange":             {"AllowedCIDRs", squid.RuleCluster, allow("10.42.3.0/24")},
-		"AroundThePodRange":    {"AllowedCIDRs", squid.RuleCluster, allow("10.0.0.0/8")},
-		"NodeAddress":          {"AllowedCIDRs", squid.RuleCluster, allow("192.168.7.0/24")},
-		"SecondOfTwo":          {"AllowedCIDRs", squid.RuleCluster, allow("172.18.0.0/16", "fd42::/64")},
-		"Loopback":             {"AllowedCIDRs", squid.RuleLoopback, allow("127.0.0.1/32")},
-		"LinkLocal":            {"AllowedCIDRs", squid.RuleLinkLocal, allow("fe80::/64")},
-		"Multicast":            {"AllowedCIDRs", squid.RuleMulticast, allow("239.0.0.0/8")},
-		"Reserved":             {"AllowedCIDRs", squid.RuleReserved, allow("240.0.0.0/8")},
-		"Translated":           {"AllowedCIDRs", squid.RuleTranslated, allow("64:ff9b::a00:1/128")},
-		"EchoAtMetadata":       {"EchoTargets", squid.RuleMetadata, echo("169.254.169.254:443")},
-		"EchoInOwnCluster":     {"EchoTargets", squid.RuleCluster, echo("198.18.4.2:443", "10.43.0.10:443")},
-		"EchoOnOwnNode":        {"EchoTargets", squid.RuleCluster, echo("192.168.7.10:443")},
-		"EchoMappedToLoopback": {"EchoTargets", squid.RuleLoopback, echo("[::ffff:127.0.0.1]:443")},
+		"Metadata":             {"AllowedCIDRs", denied.RuleMetadata, allow("169.254.169.254/32")},
+		"AroundMetadata":       {"AllowedCIDRs", denied.RuleMetadata, allow("169.0.0.0/8")},
+		"Everything":           {"AllowedCIDRs", denied.RuleMetadata, allow("0.0.0.0/0")},
+		"EverythingOfIPv6":     {"AllowedCIDRs", denied.RuleMetadata, allow("::/0")},
+		"MetadataOverIPv6":     {"AllowedCIDRs", denied.RuleMetadata, allow("fd00:ec2::254/128")},
+		"MetadataMapped":       {"AllowedCIDRs", denied.RuleMetadata, allow("::ffff:169.254.0.0/112")},
+		"PodRange":             {"AllowedCIDRs", denied.RuleCluster, allow("10.42.3.0/24")},
+		"AroundThePodRange":    {"AllowedCIDRs", denied.RuleCluster, allow("10.0.0.0/8")},
+		"NodeAddress":          {"AllowedCIDRs", denied.RuleCluster, allow("192.168.7.0/24")},
+		"SecondOfTwo":          {"AllowedCIDRs", denied.RuleCluster, allow("172.18.0.0/16", "fd42::/64")},
+		"Loopback":             {"AllowedCIDRs", denied.RuleLoopback, allow("127.0.0.1/32")},
+		"LinkLocal":            {"AllowedCIDRs", denied.RuleLinkLocal, allow("fe80::/64")},
+		"Multicast":            {"AllowedCIDRs", denied.RuleMulticast, allow("239.0.0.0/8")},
+		"Reserved":             {"AllowedCIDRs", denied.RuleReserved, allow("240.0.0.0/8")},
+		"Translated":           {"AllowedCIDRs", denied.RuleTranslated, allow("64:ff9b::a00:1/128")},
+		"EchoAtMetadata":       {"EchoTargets", denied.RuleMetadata, echo("169.254.169.254:443")},
+		"EchoInOwnCluster":     {"EchoTargets", denied.RuleCluster, echo("198.18.4.2:443", "10.43.0.10:443")},
+		"EchoOnOwnNode":        {"EchoTargets", denied.RuleCluster, echo("192.168.7.10:443")},
+		"EchoMappedToLoopback": {"EchoTargets", denied.RuleLoopback, echo("[::ffff:127.0.0.1]:443")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := squid.Render(base(tc.change))

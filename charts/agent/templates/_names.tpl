@@ -43,8 +43,13 @@ providers:
 ceiling:
   clusterCIDRs: {{ required "set ceiling.clusterCIDRs: this cluster's pod, service and node ranges, such as {10.244.0.0/16,10.96.0.0/16}" .Values.ceiling.clusterCIDRs | toJson }}
   allowedCIDRs: {{ .Values.ceiling.allowedCIDRs | toJson }}
-  maxProxies: {{ .Values.ceiling.maxProxies }}
+  ports: {{ .Values.ceiling.ports | toJson }}
+  maxProxies: {{ .Values.ceiling.maxProxies | int }}
+  maxProxySets: {{ .Values.ceiling.maxProxySets | int }}
+  maxProbesPerSecond: {{ .Values.ceiling.maxProbesPerSecond | int }}
   cloudInit: {{ .Values.ceiling.cloudInit }}
+  cloudInitSecrets: {{ .Values.ceiling.cloudInitSecrets | toJson }}
+  nodeSelectorKeys: {{ .Values.ceiling.nodeSelectorKeys | toJson }}
 probe:
   targets: {{ required "set probe.targets: the address and port of the hub's echo listener, such as {203.0.113.7:443}" .Values.probe.targets | toJson }}
   {{- with .Values.probe.serverName }}

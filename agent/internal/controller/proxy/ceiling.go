@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
@@ -28,14 +30,20 @@ func (r *Reconciler) checkCeiling(_ context.Context, s *scope) (time.Duration, e
 }
 
 // before counts the proxies that are ahead of this one.
-func before(s *scope) int {
-	n := 0
+func before(s *scope) ceiling.Ahead {
+	var ahead ceiling.Ahead
 	for i := range s.others {
-		if isAhead(&s.others[i], s.proxy) {
-			n++
+		if other := &s.others[i]; isAhead(other, s.proxy) {
+			ahead.Add(other.Spec, isRefused(other))
 		}
 	}
-	return n
+	return ahead
+}
+
+// isRefused says whether the ceiling had refused a proxy when it was last looked at.
+func isRefused(p *v1alpha1.Proxy) bool {
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	return c != nil && c.Reason == v1alpha1.ReasonAboveCeiling
 }
 
 // isAhead says whether a comes before b where there is not enough for both: what has an instance before what has none,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
 	"github.com/shoal-dev/shoal/agent/provider"
 	"github.com/shoal-dev/shoal/agent/provider/fake"
@@ -238,6 +239,61 @@ func TestCeiling(t *testing.T) {
 		}
 		if n := len(w.fake.Instances()); n != 2 {
 			t.Errorf("%d instances, want 2 still", n)
+		}
+	})
+}
+
+// What a hostile hub asks comes to nothing, and the condition names the rule.
+func TestHostileHub(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule ceiling.Rule
+		ask  func(*v1alpha1.ProxySpec)
+	}{
+		"Root": {ceiling.RuleCloudInit, func(s *v1alpha1.ProxySpec) { s.CloudInit = &v1alpha1.CloudInit{Inline: "#cloud-config"} }},
+		"AgentsKey": {ceiling.RuleCloudInitSecrets, func(s *v1alpha1.ProxySpec) {
+			s.CloudInit = &v1alpha1.CloudInit{SecretRef: &v1alpha1.SecretKeyRef{Name: "shoal-agent-probe-key", Key: "seed"}}
+		}},
+		"Metadata": {ceiling.RuleMetadata, func(s *v1alpha1.ProxySpec) { s.Egress.AllowedCIDRs = []string{"169.254.169.254/32"} }},
+		"Private":  {ceiling.RuleAllowedCIDRs, func(s *v1alpha1.ProxySpec) { s.Egress.AllowedCIDRs = []string{"192.168.0.0/16"} }},
+		"Mail":     {ceiling.RulePorts, func(s *v1alpha1.ProxySpec) { s.Egress.ConnectPorts = []int32{443, 25} }},
+		"Node": {ceiling.RuleNodeSelectorKeys, func(s *v1alpha1.ProxySpec) {
+			s.Placement = &v1alpha1.InstancePlacement{NodeSelector: map[string]string{"kubernetes.io/hostname": "db-1"}}
+		}},
+		"Entry": {ceiling.RuleProviders, func(s *v1alpha1.ProxySpec) { s.Provider = "somebody-elses" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.make("p", "fake", func(p *v1alpha1.Proxy) { c.ask(&p.Spec) })
+			p := w.settle("p")
+			w.want(p, v1alpha1.PhasePending, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling)
+			if text := message(p, v1alpha1.ConditionProvisioned); !strings.Contains(text, string(c.rule)) {
+				t.Errorf("the message does not name %s: %q", c.rule, text)
+			}
+			if len(w.fake.Calls(fake.Create)) != 0 || p.Status.InstanceName != "" {
+				t.Error("something was made")
+			}
+		})
+	}
+	t.Run("ProbeFlood", func(t *testing.T) {
+		w := newWorld(t)
+		w.policy.MaxProbesPerSecond = 2
+		for i := range 4 {
+			w.make(numbered(i), "fake", func(p *v1alpha1.Proxy) { p.Spec.HealthCheck.Interval.Duration = time.Second })
+		}
+		for range 2 {
+			for i := range 4 {
+				w.settle(numbered(i))
+			}
+			if n := len(w.fake.Instances()); n != 2 {
+				t.Fatalf("%d instances, want 2", n)
+			}
+		}
+		// Those that are refused take nothing of the bound from one that asks for less once there is room.
+		w.change(numbered(0), func(s *v1alpha1.ProxySpec) { s.HealthCheck.Interval.Duration = time.Hour })
+		w.make("modest", "fake", func(p *v1alpha1.Proxy) { p.Spec.HealthCheck.Interval.Duration = time.Minute })
+		w.settle(numbered(0))
+		if p := w.settle("modest"); p.Status.InstanceName == "" {
+			t.Errorf("it is refused: %s", message(p, v1alpha1.ConditionProvisioned))
 		}
 	})
 }

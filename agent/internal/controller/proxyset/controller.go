@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,6 +27,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
@@ -44,6 +46,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Client gives the client of a member by the name it is engaged under.
 	Client func(ctx context.Context, cluster string) (client.Client, error)
+	// Policy gives the owner's ceiling for a member; nil means the zero policy.
+	Policy func(ctx context.Context, cluster string) (ceiling.Policy, error)
 	// Recorder takes events on transitions; nil takes none.
 	Recorder events.EventRecorder
 	// Started is a source without events: whoever engages members waits until it was started, for what is engaged before
@@ -114,6 +118,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	}
 	now := r.o.Clock.Now()
 	p := decide(set, proxies, now)
+	if p.missing > 0 {
+		if err := r.limit(ctx, c, req, &p); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	applyErr := r.apply(ctx, c, set, p)
 	err = r.patchStatus(ctx, c, set, status(set, proxies, p, applyErr))
 	if applyErr == nil && apierrors.IsConflict(err) {
@@ -123,10 +132,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if err := errors.Join(applyErr, err); err != nil {
 		return ctrl.Result{}, err
 	}
-	if p.next.IsZero() {
-		return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: p.again(now)}, nil
+}
+
+// limit keeps a plan within the owner's ceiling, which holds for all sets of the member together.
+func (r *Reconciler) limit(ctx context.Context, c client.Client, req mcreconcile.Request, p *plan) error {
+	var policy ceiling.Policy
+	if r.o.Policy != nil {
+		var err error
+		if policy, err = r.o.Policy(ctx, string(req.ClusterName)); err != nil {
+			return err
+		}
 	}
-	return ctrl.Result{RequeueAfter: max(p.next.Sub(now), time.Millisecond)}, nil
+	all := &v1alpha1.ProxyList{}
+	if err := c.List(ctx, all, client.InNamespace(req.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	p.limit(policy, len(all.Items))
+	return nil
 }
 
 // apply marks before it removes, and removes before it creates. What fails for one proxy keeps no other waiting.
@@ -176,7 +199,10 @@ func (r *Reconciler) event(set *v1alpha1.ProxySet, proxy *v1alpha1.Proxy, reason
 func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
 	labels := make(map[string]string, len(set.Spec.Template.Metadata.Labels)+5)
 	for k, v := range set.Spec.Template.Metadata.Labels {
-		labels[k] = v
+		// The schema refuses these; should it ever not, no template takes a proxy for itself that is another's.
+		if !strings.HasPrefix(k, v1alpha1.LabelPrefix) {
+			labels[k] = v
+		}
 	}
 	labels[v1alpha1.LabelProxySet] = set.Name
 	labels[v1alpha1.LabelFleetUID] = string(set.Spec.FleetUID)

@@ -3,11 +3,13 @@ package proxyset
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +21,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/shoal-dev/shoal/agent/internal/apitest"
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
@@ -268,5 +271,56 @@ func TestNameTakenByTheFormerSetsProxy(t *testing.T) {
 	w.pass()
 	if p := w.proxies()["s-0"]; p == nil || p.UID == former.UID {
 		t.Error("the set's own proxy was not made once the name was free")
+	}
+}
+
+func TestFloodStopsAtTheCeiling(t *testing.T) {
+	w := newWorld(t)
+	policy := ceiling.Policy{MaxProxies: 4}
+	w.r.o.Policy = func(context.Context, string) (ceiling.Policy, error) { return policy, nil }
+	// Another set's proxies count as well: the bound is the member's.
+	other := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "other-0"}}
+	other.Spec = v1alpha1.ProxySpec{Mode: v1alpha1.ModeManaged, Provider: "default"}
+	if err := server.Client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	w.set(func(s *v1alpha1.ProxySet) { s.Spec.Replicas = math.MaxInt32 })
+	for range 3 {
+		if after := w.pass().RequeueAfter; after != recheck {
+			t.Errorf("it is looked at again in %v, want %v", after, recheck)
+		}
+	}
+	if n := len(w.proxies()); n != 4 {
+		t.Fatalf("%d proxies, want 4", n)
+	}
+	w.want(v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling, "ceiling.maxProxies")
+	w.want(v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling, "ceiling.maxProxies")
+	policy.MaxProxies = 6
+	w.pass()
+	w.set(func(s *v1alpha1.ProxySet) { s.Spec.Replicas = 5 })
+	w.pass()
+	w.pass()
+	if n := len(w.proxies()); n != 6 {
+		t.Errorf("%d proxies after the owner has made room, want 6", n)
+	}
+	w.want(v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "")
+}
+
+func TestTemplatesSetNoLabelsOfShoal(t *testing.T) {
+	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	set.Spec.Template.Metadata.Labels = map[string]string{
+		v1alpha1.LabelMember: "another", v1alpha1.LabelProxySet: "another", v1alpha1.LabelHubUID: "another", "tier": "gold",
+	}
+	for key, value := range newProxy(set, "s-0").Labels {
+		if value == "another" {
+			t.Errorf("a template has set %s", key)
+		}
+	}
+	// The API server refuses such a template to begin with.
+	w := newWorld(t)
+	got := w.set(nil)
+	got.Spec.Template.Metadata.Labels = map[string]string{v1alpha1.LabelMember: "another"}
+	if err := server.Client.Update(t.Context(), got); !apierrors.IsInvalid(err) {
+		t.Errorf("the API server took it: %v", err)
 	}
 }

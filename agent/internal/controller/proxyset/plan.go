@@ -8,7 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+// createMost bounds how many proxies one pass makes of one set: a hub that asks for two billion must not keep the others
+// waiting, nor have as many names made up.
+const createMost = 200
+
+const (
+	// createPause is between two passes that make proxies of one set.
+	createPause = time.Second
+	// recheck is how soon it is looked again whether the ceiling has room: others may have gone.
+	recheck = time.Minute
 )
 
 // plan is what one pass does to a set's proxies. It never picks a victim: what goes is what the hub lists in drain.
@@ -21,6 +33,10 @@ type plan struct {
 	remove []*v1alpha1.Proxy
 	// next is when the next deadline passes; zero for none.
 	next time.Time
+	// missing is how many more proxies are wanted than there are, refused how many of them the owner's ceiling has no room
+	// for, and refusal says so.
+	missing, refused int
+	refusal          string
 	// surplus is how many proxies there are beyond what is wanted and listed. The hub decides which go.
 	surplus int
 }
@@ -72,13 +88,43 @@ func decide(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, now time.Time) pl
 		}
 	}
 	wanted := int(set.Spec.Replicas)
-	p.surplus = max(0, kept-wanted)
-	for ordinal := 0; kept+len(p.create) < wanted; ordinal++ {
+	p.surplus, p.missing = max(0, kept-wanted), max(0, wanted-kept)
+	for ordinal := 0; len(p.create) < min(p.missing, createMost); ordinal++ {
 		if name := proxyName(set.Name, ordinal); !taken[name] {
 			p.create = append(p.create, name)
 		}
 	}
 	return p
+}
+
+// limit keeps a plan within the room that the owner's ceiling leaves a member that has some proxies.
+func (p *plan) limit(policy ceiling.Policy, have int) {
+	room := policy.Room(have)
+	p.create = p.create[:min(len(p.create), room)]
+	if p.refused = max(0, p.missing-room); p.refused > 0 {
+		v := policy.Full(p.refused)
+		p.refusal = fmt.Sprintf("%s: %s", v.Rule, v.Message)
+	}
+}
+
+// again is when the next pass is due that no event asks for; 0 for none.
+func (p *plan) again(now time.Time) time.Duration {
+	var after time.Duration
+	soonest := func(d time.Duration) {
+		if after == 0 || d < after {
+			after = d
+		}
+	}
+	if !p.next.IsZero() {
+		soonest(max(p.next.Sub(now), time.Millisecond))
+	}
+	if p.refused > 0 {
+		soonest(recheck)
+	}
+	if len(p.create) < p.missing-p.refused {
+		soonest(createPause)
+	}
+	return after
 }
 
 // proxyName is the name of a set's proxy.

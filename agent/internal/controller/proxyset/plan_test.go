@@ -2,12 +2,14 @@ package proxyset
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
@@ -104,5 +106,26 @@ func TestOrdinalsSortAsNumbers(t *testing.T) {
 	a.Name, b.Name = "s-2", "s-10"
 	if byOrdinal(a, b) >= 0 || byOrdinal(b, a) <= 0 {
 		t.Error("s-10 comes before s-2")
+	}
+}
+
+func TestAHubThatAsksForEverything(t *testing.T) {
+	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	set.Spec.Replicas = math.MaxInt32
+	p := decide(set, nil, time.Time{})
+	if len(p.create) != createMost || p.missing != math.MaxInt32 {
+		t.Fatalf("one pass makes %d of %d", len(p.create), p.missing)
+	}
+	p.limit(ceiling.Policy{MaxProxies: 1000}, 0)
+	if len(p.create) != createMost || p.refused != math.MaxInt32-1000 || p.again(time.Time{}) != createPause {
+		t.Errorf("beside none it makes %d, refuses %d and comes back in %v", len(p.create), p.refused, p.again(time.Time{}))
+	}
+	p.limit(ceiling.Policy{MaxProxies: 1000}, 997)
+	if len(p.create) != 3 || p.again(time.Time{}) != recheck {
+		t.Errorf("beside 997 of 1000 it makes %d and comes back in %v", len(p.create), p.again(time.Time{}))
+	}
+	p.limit(ceiling.Policy{MaxProxies: 1000}, 2000)
+	if len(p.create) != 0 {
+		t.Errorf("beside 2000 of 1000 it makes %d", len(p.create))
 	}
 }

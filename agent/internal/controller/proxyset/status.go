@@ -32,6 +32,9 @@ func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr 
 	switch {
 	case applyErr != nil:
 		progressing.Status, progressing.Reason, progressing.Message = metav1.ConditionTrue, v1alpha1.ReasonScaling, applyErr.Error()
+	case p.refused > 0:
+		progressing.Status, progressing.Reason = metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling
+		progressing.Message = p.refusal
 	case p.surplus > 0:
 		progressing.Status, progressing.Reason = metav1.ConditionFalse, v1alpha1.ReasonScaling
 		progressing.Message = fmt.Sprintf("%d proxies more than the hub wants; it has not said which are to go", p.surplus)
@@ -40,7 +43,7 @@ func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr 
 	default:
 		progressing.Status, progressing.Reason, progressing.Message = metav1.ConditionFalse, v1alpha1.ReasonComplete, "as many proxies as the hub wants"
 	}
-	meta.SetStatusCondition(&s.Conditions, accepted(set))
+	meta.SetStatusCondition(&s.Conditions, accepted(set, p))
 	meta.SetStatusCondition(&s.Conditions, progressing)
 	if applyErr == nil {
 		s.ObservedGeneration = set.Generation
@@ -50,7 +53,7 @@ func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr 
 }
 
 // accepted says whether the set is served as the hub wrote it. What this agent does not know it leaves out, and says so.
-func accepted(set *v1alpha1.ProxySet) metav1.Condition {
+func accepted(set *v1alpha1.ProxySet, p plan) metav1.Condition {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionAccepted, ObservedGeneration: set.Generation,
 		Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, Message: "served as the hub wrote it",
@@ -58,6 +61,9 @@ func accepted(set *v1alpha1.ProxySet) metav1.Condition {
 	if unknown := set.Annotations[v1alpha1.AnnotationUnknownFields]; unknown != "" {
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonUnknownField
 		c.Message = "this agent leaves out what it does not know: " + unknown + "; upgrade the agent, or take it out of the fleet"
+	}
+	if p.refused > 0 {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling, p.refusal
 	}
 	return c
 }

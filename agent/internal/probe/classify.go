@@ -69,7 +69,7 @@ type Class string
 const (
 	// ClassOK means that a page came through the proxy.
 	ClassOK Class = "OK"
-	// ClassProxyDown means that the proxy does not accept connections.
+	// ClassProxyDown means that the proxy does not accept connections, or breaks them off without an answer.
 	ClassProxyDown Class = "ProxyDown"
 	// ClassProxyStuck means that it accepts them and does not answer: out of file descriptors, or hanging.
 	ClassProxyStuck Class = "ProxyStuck"
@@ -150,10 +150,7 @@ func Classify(o Observation) Class {
 		return ClassProxyDown
 	case StageConnect:
 		if o.ConnectStatus == 0 {
-			if o.Fault == FaultProtocol {
-				return ClassUnexpected
-			}
-			return ClassProxyStuck
+			return classifySilence(o.Fault)
 		}
 		return classifyConnect(o.ConnectStatus, ParseSquidError(o.SquidError))
 	case StageTLS, StageRead:
@@ -173,6 +170,19 @@ func Classify(o Observation) Class {
 	return ClassAgentFault
 }
 
+// classifySilence judges a proxy that took the connection and gave no answer to CONNECT.
+func classifySilence(f Fault) Class {
+	switch f {
+	case FaultProtocol:
+		return ClassUnexpected
+	case FaultTimeout:
+		return ClassProxyStuck
+	}
+	// A proxy out of file descriptors accepts nothing and so ends nothing. Who hangs up is a program that is dying, or
+	// what forwards a port to one that is dead.
+	return ClassProxyDown
+}
+
 // classifyConnect judges an answer to CONNECT that is no 200.
 func classifyConnect(status int, squid SquidError) Class {
 	switch {
@@ -187,8 +197,12 @@ func classifyConnect(status int, squid SquidError) Class {
 	case status == 500 && squid.Name == "ERR_CANNOT_FORWARD":
 		// Squid before 6.4, without a rule of our own that catches names which do not resolve.
 		return ClassDNSFail
-	case squid.Name == "ERR_CONNECT_FAIL":
+	case squid.Name == "ERR_CONNECT_FAIL", squid.Name == "ERR_CANNOT_FORWARD":
+		// The latter is Squid that has tried all ways to the target, or has none.
 		return ClassConnectFail
+	case squid.Name == "ERR_SOCKET_FAILURE":
+		// Squid got the request in and has no socket left to go out by.
+		return ClassOverloaded
 	case status == 504:
 		return ClassTargetSlow
 	case (status == 502 || status == 503) && squid.Name == "":
@@ -206,8 +220,9 @@ type SquidError struct {
 	Errno syscall.Errno
 }
 
-// squidErrorPattern allows for the status that Squid leaves in front of names from its deny_info lines.
-var squidErrorPattern = regexp.MustCompile(`^(?:\d{3}:)?(ERR_\w+)(?: (\d{1,4}))?$`)
+// squidErrorPattern allows for the status that Squid leaves in front of names from its deny_info lines. It is narrow:
+// what it matches is logged.
+var squidErrorPattern = regexp.MustCompile(`^(?:\d{3}:)?(ERR_[A-Z_]{1,48})(?: (\d{1,4}))?$`)
 
 // ParseSquidError reads an X-Squid-Error header. What is not of its form gives the zero value.
 func ParseSquidError(header string) SquidError {

@@ -11,6 +11,14 @@ import (
 
 // faultOf names the I/O error that ended a stage. A cancelled probe is the agent's doing, whatever it looks like.
 func faultOf(ctx context.Context, err error) Fault {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return FaultLocal
+	}
+	return kindOf(err)
+}
+
+// kindOf names an I/O error.
+func kindOf(err error) Fault {
 	var dns *net.DNSError
 	var netErr net.Error
 	is := func(targets ...error) bool {
@@ -24,7 +32,7 @@ func faultOf(ctx context.Context, err error) Fault {
 	switch {
 	case err == nil:
 		return FaultNone
-	case errors.Is(ctx.Err(), context.Canceled) || is(context.Canceled):
+	case is(context.Canceled):
 		return FaultLocal
 	case is(syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM, syscall.EACCES, syscall.EPERM):
 		return FaultLocal

@@ -34,12 +34,18 @@ const (
 	moods
 )
 
-// freezer counts moods. It freezes when more than half of the Ready proxies fail and thaws when at most a third does,
-// so that it does not flap around one number. Of too few proxies nothing can be said, and nothing stays frozen.
+// calmAfter is how long at most half of the proxies must fail for verdicts to thaw although more than a third does: those
+// are no outage any more, and nobody else would judge them.
+const calmAfter = time.Minute
+
+// freezer counts moods. It freezes when more than half of the Ready proxies fail and thaws when at most a third does, or
+// at most half for a while, so that it does not flap around one number. Of too few proxies nothing can be said, and
+// nothing stays frozen.
 type freezer struct {
 	from   int
 	counts [moods]int
 	state  Freeze
+	calm   time.Time // since when at most half fail; zero if more do
 }
 
 func (f *freezer) recount(now time.Time, from, to mood) {
@@ -48,10 +54,17 @@ func (f *freezer) recount(now time.Time, from, to mood) {
 	failing := f.counts[moodFailing] + f.counts[moodTarget]
 	ready := failing + f.counts[moodFine]
 	f.state.Ready, f.state.Failing = ready, failing
+	most := 2*failing > ready
 	switch {
-	case !f.state.Frozen && ready >= f.from && 2*failing > ready:
+	case most:
+		f.calm = time.Time{}
+	case f.calm.IsZero():
+		f.calm = now
+	}
+	switch {
+	case !f.state.Frozen && most && ready >= f.from:
 		f.state.Frozen, f.state.Since = true, now
-	case f.state.Frozen && (3*failing <= ready || ready < f.from):
+	case f.state.Frozen && (3*failing <= ready || ready < f.from || !most && now.Sub(f.calm) >= calmAfter):
 		f.state.Frozen, f.state.Since = false, now
 	}
 	switch {

@@ -13,52 +13,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 )
-
-// Echo is a target that answers GET / over TLS with {"remote":"<address it saw>"}.
-type Echo struct {
-	// ID names it in results.
-	ID EchoID
-	// Addr is where it listens. It is an address and no name, so that no resolver is between.
-	Addr netip.AddrPort
-	// ServerName is the name that its certificate is checked for, and the request's Host.
-	ServerName string
-}
-
-// Proxy is what is probed.
-type Proxy struct {
-	// UID is the Proxy object's.
-	UID UID
-	// Endpoint is host:port as the agent reaches it.
-	Endpoint string
-	// Credential returns user name and password for a probe at now; an error makes the probe an AgentFault. Nil probes
-	// without credentials. It is called from several goroutines.
-	Credential func(now time.Time) (user, pass string, err error)
-	// HealthCheck is how this proxy is probed and judged.
-	HealthCheck HealthCheck
-}
-
-// HealthCheck says how often and how strictly one proxy is probed. A field that is not set is as for every proxy.
-type HealthCheck struct {
-	// Interval is the time between two probes while the proxy's state is settled.
-	Interval time.Duration
-	// Timeout bounds one probe from dial to the last byte, beside the prober's own bounds for its stages. One that is
-	// shorter than ConnectTimeout makes a target that does not answer look like a proxy that is stuck.
-	Timeout time.Duration
-	// FailAfter and PassAfter are as in [Thresholds].
-	FailAfter, PassAfter int
-}
-
-// thresholds are what the proxy is judged by. Its failures must stretch over an interval of its own and some more.
-func (h HealthCheck) thresholds() Thresholds {
-	return Thresholds{FailAfter: h.FailAfter, PassAfter: h.PassAfter, FailSpan: spanOf(h.Interval)}
-}
-
-// spanOf is the FailSpan that goes with an interval.
-func spanOf(interval time.Duration) time.Duration { return interval + interval/5 }
 
 // Probe is one probe in full: the result for the judge, and how it came about.
 type Probe struct {
@@ -73,8 +32,9 @@ type Probe struct {
 
 // ProberOptions configures a [Prober].
 type ProberOptions struct {
-	// Roots are the certificate authorities of echo targets.
-	Roots *x509.CertPool
+	// Roots returns the certificate authorities of echo targets that are current: those of a hub are replaced while the
+	// agent runs. It is called for each probe, from several goroutines.
+	Roots func() *x509.CertPool
 	// Clock times the stages.
 	Clock clock.PassiveClock
 	// DialTimeout bounds the connection to the proxy. Default 3 s.
@@ -92,9 +52,9 @@ type ProberOptions struct {
 type Prober struct {
 	options ProberOptions
 	dialer  net.Dialer
-	// sessions lets later handshakes with a target resume earlier ones, through whatever proxy: a full handshake costs
-	// both sides more than all the rest of a probe.
-	sessions tls.ClientSessionCache
+
+	mu       sync.Mutex // guards what follows
+	sessions map[EchoID]tls.ClientSessionCache
 }
 
 // NewProber returns a prober, or an error if something it needs is missing.
@@ -114,7 +74,22 @@ func NewProber(o ProberOptions) (*Prober, error) {
 	if o.UserAgent == "" {
 		o.UserAgent = "shoal-probe"
 	}
-	return &Prober{options: o, sessions: tls.NewLRUClientSessionCache(256)}, nil
+	return &Prober{options: o, sessions: make(map[EchoID]tls.ClientSessionCache)}, nil
+}
+
+// sessionsOf lets later handshakes with a target resume earlier ones, through whatever proxy: a full handshake costs
+// both sides more than all the rest of a probe. Each target has a cache of its own, because crypto/tls keys sessions by
+// server name, which targets may share while each has a key of its own for tickets. Its certificate was verified in the
+// handshake that is resumed, and only its owner can resume it.
+func (p *Prober) sessionsOf(echo EchoID) tls.ClientSessionCache {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cache, ok := p.sessions[echo]
+	if !ok {
+		cache = tls.NewLRUClientSessionCache(1)
+		p.sessions[echo] = cache
+	}
+	return cache
 }
 
 // Probe fetches the echo through the proxy and says what came of it. It never fails: whatever goes wrong is a class.
@@ -135,7 +110,7 @@ func (p *Prober) Probe(ctx context.Context, proxy Proxy, echo Echo) Probe {
 	}
 	probe.Class = Classify(probe.Observation)
 	if err != nil {
-		probe.Detail = err.Error()
+		probe.Detail = shorten(err.Error())
 		if limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			probe.Detail += fmt.Sprintf("; the whole probe may take %v", limit)
 		}
@@ -183,18 +158,18 @@ func (p *Prober) run(ctx context.Context, proxy Proxy, echo Echo, probe *Probe) 
 	return within(ctx, conn, p.options.TargetTimeout, func() error {
 		at := p.options.Clock.Now()
 		secure := tls.Client(conn, &tls.Config{
-			RootCAs: p.options.Roots, ServerName: echo.ServerName, MinVersion: tls.VersionTLS12,
-			NextProtos: []string{"http/1.1"}, ClientSessionCache: p.sessions,
+			RootCAs: p.options.Roots(), ServerName: echo.ServerName, MinVersion: tls.VersionTLS12, Time: p.options.Clock.Now,
+			NextProtos: []string{"http/1.1"}, ClientSessionCache: p.sessionsOf(echo.ID),
 		})
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return fmt.Errorf("TLS with %s through the proxy: %w", echo.Addr, err)
+			return fmt.Errorf("TLS with %s through the proxy: %w", echo.Target(), plainly(err))
 		}
 		probe.TLS = p.since(at)
 		o.Stage = StageRead
 		at = p.options.Clock.Now()
 		body, err := p.get(secure, echo, o, func() { probe.FirstByte = p.since(at) })
 		if err != nil {
-			return fmt.Errorf("GET of %s through the proxy: %w", echo.Addr, err)
+			return fmt.Errorf("GET of %s through the proxy: %w", echo.Target(), plainly(err))
 		}
 		o.Stage = StageDone
 		return readEcho(body, o, probe)
@@ -220,7 +195,7 @@ func (p *Prober) dial(ctx context.Context, endpoint string) (net.Conn, error) {
 
 // connect asks for the tunnel. An answer other than 200 is an error, with status and Squid's account of it noted.
 func (p *Prober) connect(conn net.Conn, echo Echo, authorization string, o *Observation) error {
-	target := echo.Addr.String()
+	target := echo.Target()
 	request := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\nUser-Agent: " + p.options.UserAgent + "\r\n"
 	if authorization != "" {
 		request += "Proxy-Authorization: " + authorization + "\r\n"
@@ -228,16 +203,20 @@ func (p *Prober) connect(conn net.Conn, echo Echo, authorization string, o *Obse
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
 		return fmt.Errorf("asking the proxy: %w", err)
 	}
-	r := bufio.NewReader(io.LimitReader(conn, maxHeader))
+	r := bufio.NewReader(&bounded{from: conn, left: maxHeader})
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
 	if err != nil {
-		return fmt.Errorf("the proxy's answer: %w", err)
+		return fmt.Errorf("the proxy's answer: %w", plainly(err))
 	}
 	defer resp.Body.Close()
-	o.ConnectStatus, o.SquidError = resp.StatusCode, resp.Header.Get("X-Squid-Error")
+	o.ConnectStatus = resp.StatusCode
+	said := resp.Header.Get("X-Squid-Error")
+	if ParseSquidError(said).Name != "" {
+		o.SquidError = said
+	}
 	switch {
-	case resp.StatusCode != http.StatusOK && o.SquidError != "":
-		return &answerError{what: fmt.Sprintf("the proxy answered %d with %s", resp.StatusCode, describe(o.SquidError))}
+	case resp.StatusCode != http.StatusOK && said != "":
+		return &answerError{what: fmt.Sprintf("the proxy answered %d with %s", resp.StatusCode, describe(said))}
 	case resp.StatusCode != http.StatusOK:
 		return &answerError{what: fmt.Sprintf("the proxy answered %d", resp.StatusCode)}
 	case r.Buffered() > 0:
@@ -269,7 +248,7 @@ func (p *Prober) get(conn net.Conn, echo Echo, o *Observation, firstByte func())
 	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
 	}
-	r := bufio.NewReader(io.LimitReader(conn, maxHeader+maxBody))
+	r := bufio.NewReader(&bounded{from: conn, left: maxHeader + maxBody})
 	if _, err := r.Peek(1); err != nil {
 		return nil, err
 	}

@@ -3,13 +3,18 @@ package probe_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +63,8 @@ func (e *echoServer) roots() *x509.CertPool {
 	return pool
 }
 
+func always(pool *x509.CertPool) func() *x509.CertPool { return func() *x509.CertPool { return pool } }
+
 func remote(w http.ResponseWriter, r *http.Request) {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	fmt.Fprintf(w, `{"remote":%q}`, host)
@@ -88,11 +95,20 @@ func listen(t testing.TB, f func(net.Conn)) string {
 
 // tunnel is a forward proxy that wants the credential lse_1:secret.
 func tunnel(conn net.Conn) {
+	tunnelWith(base64.StdEncoding.EncodeToString([]byte("lse_1:secret")))(conn)
+}
+
+// tunnelWith is one that wants a credential.
+func tunnelWith(basic string) func(net.Conn) {
+	return func(conn net.Conn) { forward(conn, basic) }
+}
+
+func forward(conn net.Conn, basic string) {
 	req, err := http.ReadRequest(bufio.NewReader(conn))
 	if err != nil {
 		return
 	}
-	if req.Method != http.MethodConnect || req.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("lse_1:secret")) {
+	if req.Method != http.MethodConnect || req.Header.Get("Proxy-Authorization") != "Basic "+basic {
 		io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nX-Squid-Error: ERR_CACHE_ACCESS_DENIED 0\r\nContent-Length: 0\r\n\r\n")
 		return
 	}
@@ -126,7 +142,7 @@ func credential(time.Time) (string, string, error) { return "lse_1", "secret", n
 
 func newProber(t testing.TB, change func(*probe.ProberOptions)) *probe.Prober {
 	t.Helper()
-	o := probe.ProberOptions{Roots: x509.NewCertPool(), Clock: clock.RealClock{}}
+	o := probe.ProberOptions{Roots: x509.NewCertPool, Clock: clock.RealClock{}}
 	if change != nil {
 		change(&o)
 	}
@@ -175,10 +191,10 @@ func TestProbe(t *testing.T) {
 		"Refused":          {reason: "nobody listens", endpoint: closed.Addr().String(), echo: echo.target(), want: probe.ClassProxyDown, says: "refused"},
 		"NoSuchEndpoint":   {reason: "an external proxy with a wrong address", endpoint: "proxy.invalid:0x", echo: echo.target(), want: probe.ClassProxyDown, says: "port"},
 		"Stuck":            {reason: "accepts and says nothing", endpoint: listen(t, silent), echo: echo.target(), connect: 200 * time.Millisecond, want: probe.ClassProxyStuck, says: "the proxy's answer"},
-		"Drops":            {reason: "accepts and closes", endpoint: listen(t, func(net.Conn) {}), echo: echo.target(), want: probe.ClassProxyStuck},
+		"Drops":            {reason: "accepts and closes", endpoint: listen(t, func(net.Conn) {}), echo: echo.target(), want: probe.ClassProxyDown},
 		"NoProxy":          {reason: "another protocol", endpoint: listen(t, answers("220 mail.example.com ESMTP\r\n")), echo: echo.target(), want: probe.ClassUnexpected},
 		"WebServer":        {reason: "200 with a body is no tunnel", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")), echo: echo.target(), want: probe.ClassUnexpected, says: "with a body"},
-		"EndlessHeader":    {reason: "memory is bounded", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 1<<20))), echo: echo.target(), want: probe.ClassProxyStuck},
+		"EndlessHeader":    {reason: "memory is bounded", endpoint: listen(t, answers("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 1<<20))), echo: echo.target(), want: probe.ClassUnexpected, says: "too long"},
 		"WrongCredential":  {reason: "refused", endpoint: proxy, echo: echo.target(), credential: func(time.Time) (string, string, error) { return "lse_1", "wrong", nil }, want: probe.ClassAuthFailed, says: "407"},
 		"NoCredential":     {reason: "refused", endpoint: proxy, echo: echo.target(), want: probe.ClassAuthFailed, says: "ERR_CACHE_ACCESS_DENIED"},
 		"CredentialFails":  {reason: "the agent has no key", endpoint: proxy, echo: echo.target(), credential: func(time.Time) (string, string, error) { return "", "", errors.New("no key") }, want: probe.ClassAgentFault, says: "no key"},
@@ -195,7 +211,7 @@ func TestProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			prober := newProber(t, func(o *probe.ProberOptions) {
 				// httptest's certificates are all the same.
-				o.Roots = echo.roots()
+				o.Roots = always(echo.roots())
 				o.ConnectTimeout, o.TargetTimeout = tc.connect, tc.target
 			})
 			got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: tc.endpoint, Credential: tc.credential}, tc.echo)
@@ -241,7 +257,7 @@ func TestProbeTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			prober := newProber(t, func(o *probe.ProberOptions) {
-				o.Roots = fine.roots()
+				o.Roots = always(fine.roots())
 				o.DialTimeout, o.ConnectTimeout, o.TargetTimeout = time.Hour, time.Hour, time.Hour
 			})
 			proxy := probe.Proxy{UID: "p", Endpoint: tc.endpoint, Credential: credential, HealthCheck: probe.HealthCheck{Timeout: tc.limit}}
@@ -259,7 +275,7 @@ func TestProbeTimeout(t *testing.T) {
 
 func TestProbeTimesItsStages(t *testing.T) {
 	echo := newEcho(t, remote)
-	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
 	got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}, echo.target())
 	for stage, d := range map[string]time.Duration{"dial": got.Dial, "connect": got.Connect, "TLS": got.TLS, "first byte": got.FirstByte} {
 		if d <= 0 || d > got.Latency {
@@ -271,7 +287,7 @@ func TestProbeTimesItsStages(t *testing.T) {
 // A handshake costs more than all the rest of a probe, so it is done in full once.
 func TestProbeResumesTLS(t *testing.T) {
 	echo := newEcho(t, remote)
-	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
 	for i := range 5 {
 		// Another proxy each time: the target is the same.
 		got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}, echo.target())
@@ -284,10 +300,149 @@ func TestProbeResumesTLS(t *testing.T) {
 	}
 }
 
+// Targets that go by one name, such as the replicas of one hub, have keys of their own for tickets: the sessions of one
+// must not drive out those of another.
+func TestProbeResumesEachTarget(t *testing.T) {
+	echoes := []*echoServer{newEcho(t, remote), newEcho(t, remote)}
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echoes[0].roots()) })
+	proxy := probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}
+	for i := range 10 {
+		target := echoes[i%2].target()
+		target.ID = probe.EchoID(fmt.Sprint(i % 2))
+		if got := prober.Probe(t.Context(), proxy, target); got.Class != probe.ClassOK {
+			t.Fatalf("probe %d: %s, %s", i, got.Class, got.Detail)
+		}
+	}
+	for i, e := range echoes {
+		if full, resumed := e.full.Load(), e.resumed.Load(); full != 1 || resumed != 4 {
+			t.Errorf("target %d: %d full handshakes and %d resumed, want 1 and 4", i, full, resumed)
+		}
+	}
+}
+
+// A hub replaces its certificate authority while agents run.
+func TestProbeTrustsTheRootsOfTheMoment(t *testing.T) {
+	echo := newEcho(t, remote)
+	roots := x509.NewCertPool()
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = func() *x509.CertPool { return roots } })
+	proxy := probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}
+	if got := prober.Probe(t.Context(), proxy, echo.target()); got.Class != probe.ClassTargetTLS {
+		t.Errorf("a target that nobody vouches for: %s, %s", got.Class, got.Detail)
+	}
+	roots = echo.roots()
+	if got := prober.Probe(t.Context(), proxy, echo.target()); got.Class != probe.ClassOK {
+		t.Errorf("a target of the new authority: %s, %s", got.Class, got.Detail)
+	}
+}
+
+// A target that is given by name is the proxy's to resolve.
+func TestProbeByName(t *testing.T) {
+	echo := newEcho(t, remote)
+	target := echo.target()
+	target.Host = "echo.example.com:443"
+	asked := make(chan string, 1)
+	endpoint := listen(t, func(conn net.Conn) {
+		if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			asked <- req.Host
+		}
+	})
+	newProber(t, nil).Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: endpoint}, target)
+	if got := <-asked; got != target.Host {
+		t.Errorf("the proxy was asked for %s, want %s", got, target.Host)
+	}
+}
+
+// Whatever a proxy or a target sends back, the credential that it was sent is in nothing that a probe leaves behind:
+// classes, details and observations go to logs and into status.
+func TestProbeKeepsCredentialsToItself(t *testing.T) {
+	const password = "hunter2-hunter2"
+	basic := base64.StdEncoding.EncodeToString([]byte("lse_1:" + password))
+	credential := func(time.Time) (string, string, error) { return "lse_1", password, nil }
+	echo := newEcho(t, remote)
+	evil := newEcho(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"remote":%q}`, password) })
+	named := evilCertificate(t, password)
+	reflects := func(format string) string { return listen(t, answers(strings.ReplaceAll(format, "$", basic))) }
+	mitm := listen(t, func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+			tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{named}}).Handshake()
+		}
+	})
+	after := func(text string) string {
+		return listen(t, func(conn net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+				io.ReadFull(conn, make([]byte, 16))
+				io.WriteString(conn, text)
+			}
+		})
+	}
+	endpoints := map[string]string{
+		"Echoes everything":   listen(t, func(conn net.Conn) { io.Copy(conn, conn) }),
+		"Status line":         reflects("HTTP/1.1 $ Proxy-Authorization: Basic $\r\n\r\n"),
+		"Version":             reflects("$/1.1 200 OK\r\n\r\n"),
+		"Reason":              reflects("HTTP/1.1 502 Basic $\r\n\r\n"),
+		"Header line":         reflects("HTTP/1.1 200 OK\r\nBasic $\r\n\r\n"),
+		"Header name":         reflects("HTTP/1.1 200 OK\r\nProxy Authorization Basic $: x\r\n\r\n"),
+		"Length":              reflects("HTTP/1.1 407 No\r\nContent-Length: $\r\n\r\n"),
+		"Transfer encoding":   reflects("HTTP/1.1 407 No\r\nTransfer-Encoding: $\r\n\r\n"),
+		"Squid's error":       reflects("HTTP/1.1 503 No\r\nX-Squid-Error: ERR_$ 111\r\n\r\n"),
+		"Squid's error 2":     reflects("HTTP/1.1 503 No\r\nX-Squid-Error: $\r\n\r\n"),
+		"Another text":        reflects("$"),
+		"Another certificate": mitm,
+		"No TLS":              after(password + basic + "\r\n"),
+		"Good":                listen(t, tunnelWith(basic)),
+		"Down":                "127.0.0.1:1",
+		"No such name":        "proxy.invalid:3128",
+	}
+	for name, endpoint := range endpoints {
+		t.Run(name, func(t *testing.T) {
+			prober := newProber(t, func(o *probe.ProberOptions) {
+				o.Roots = always(echo.roots())
+				o.ConnectTimeout, o.TargetTimeout = 5*time.Second, 5*time.Second
+			})
+			for _, target := range []probe.Echo{echo.target(), evil.target()} {
+				got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: endpoint, Credential: credential}, target)
+				judge, err := probe.NewJudge(probe.Settings{Targets: targets("echo")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				verdict, _ := judge.Observe(time.Now(), got.Result, probe.Thresholds{})
+				for _, text := range []string{fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", verdict)} {
+					if strings.Contains(text, password) || strings.Contains(text, basic) || strings.Contains(text, basic[:12]) {
+						t.Errorf("the credential is in %s", text)
+					}
+				}
+				if len(got.Detail) > 400 {
+					t.Errorf("a detail of %d bytes", len(got.Detail))
+				}
+			}
+		})
+	}
+}
+
+// evilCertificate is one for whatever name, by nobody.
+func evilCertificate(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 // Stopping the agent is no proxy's fault.
 func TestProbeCancelled(t *testing.T) {
 	echo := newEcho(t, remote)
-	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
 	ctx, cancel := context.WithCancel(t.Context())
 	endpoint := listen(t, func(conn net.Conn) {
 		cancel()
@@ -301,7 +456,7 @@ func TestProbeCancelled(t *testing.T) {
 func TestNewProberRefuses(t *testing.T) {
 	for name, o := range map[string]probe.ProberOptions{
 		"NoRoots": {Clock: clock.RealClock{}},
-		"NoClock": {Roots: x509.NewCertPool()},
+		"NoClock": {Roots: x509.NewCertPool},
 	} {
 		if _, err := probe.NewProber(o); err == nil {
 			t.Errorf("%s: %+v was accepted", name, o)
@@ -311,7 +466,7 @@ func TestNewProberRefuses(t *testing.T) {
 
 func BenchmarkProbe(b *testing.B) {
 	echo := newEcho(b, remote)
-	prober := newProber(b, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	prober := newProber(b, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
 	proxy := probe.Proxy{UID: "p", Endpoint: listen(b, tunnel), Credential: credential}
 	for b.Loop() {
 		if got := prober.Probe(b.Context(), proxy, echo.target()); got.Class != probe.ClassOK {

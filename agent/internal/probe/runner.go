@@ -15,7 +15,7 @@ type RunnerOptions struct {
 	Probe func(ctx context.Context, proxy Proxy, echo Echo) Probe
 	// Echoes are the targets, at least one; a proxy is probed with one at a time, in turn.
 	Echoes []Echo
-	// Settings are the judge's; its Echoes are set from the above, and its FailSpan defaults to 1.2 intervals. The
+	// Settings are the judge's; its Targets are set from the above, and its FailSpan defaults to 1.2 intervals. The
 	// thresholds are for proxies whose health check has none.
 	Settings Settings
 	// Interval is the time between two probes of a settled proxy whose health check has none. Default 10 s.
@@ -23,13 +23,15 @@ type RunnerOptions struct {
 	// Hurried is the same while a state may be about to change. Default a fifth of Interval. Proxies with an interval of
 	// their own are hurried in the same proportion.
 	Hurried time.Duration
-	// Concurrency is the greatest number of probes under way. Default 64.
-	Concurrency int
+	// Limiter bounds the probes under way. Runners of one agent share one; default is one of its own for DefaultProbes.
+	Limiter *Limiter
+	// SlowFrom is how long a probe takes from which on its proxy queues with the slow ones. Default 2 s.
+	SlowFrom time.Duration
 	// Seed makes the jitter differ between agents.
 	Seed uint64
 	// Clock says when probes are due.
 	Clock clock.Clock
-	// OnVerdict is called after each probe with the verdict, the probe, and whether State, Saturated or Exits changed.
+	// OnVerdict is called after each probe with the verdict, the probe, and whether State, Saturated, Cause or Exits changed.
 	// Calls come one at a time, in order; a slow one delays all probing. Never for a proxy after Remove has returned,
 	// unless the call had begun.
 	OnVerdict func(v Verdict, p Probe, changed bool)
@@ -37,7 +39,8 @@ type RunnerOptions struct {
 	OnFreeze func(Freeze)
 }
 
-// Runner probes a changing set of proxies. Its methods are safe for concurrent use; Run is called once.
+// Runner probes a changing set of proxies: those of one member, because verdicts freeze member by member. It costs one
+// goroutine beside those of its probes. Its methods are safe for concurrent use; Run is called once.
 type Runner struct {
 	options RunnerOptions
 	wake    chan struct{}
@@ -71,18 +74,21 @@ func NewRunner(o RunnerOptions) (*Runner, error) {
 	if o.Hurried == 0 {
 		o.Hurried = o.Interval / 5
 	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 64
+	if o.SlowFrom == 0 {
+		o.SlowFrom = 2 * time.Second
 	}
-	if o.Concurrency < 1 {
-		return nil, errors.New("probe runner: the concurrency must be at least 1")
+	if o.Limiter == nil {
+		var err error
+		if o.Limiter, err = NewLimiter(DefaultProbes); err != nil {
+			return nil, err
+		}
 	}
 	if o.Settings.FailSpan == 0 {
 		o.Settings.FailSpan = spanOf(o.Interval)
 	}
-	o.Settings.Echoes = nil
+	o.Settings.Targets = nil
 	for _, e := range o.Echoes {
-		o.Settings.Echoes = append(o.Settings.Echoes, e.ID)
+		o.Settings.Targets = append(o.Settings.Targets, Target{ID: e.ID, Family: e.family()})
 	}
 	judge, err := NewJudge(o.Settings)
 	if err != nil {
@@ -118,6 +124,7 @@ func (r *Runner) Upsert(p Proxy) {
 	r.last++
 	// Proxies begin with different targets, so that a dead one does not meet all of them at once.
 	r.proxies[p.UID] = &tracked{proxy: p, incarnation: r.last, turn: int(r.last % uint64(len(r.options.Echoes)))}
+	r.judge.Recall(now, p.UID, p.Known)
 	r.schedule.Put(now, p.UID, p.HealthCheck.Interval)
 	r.nudge()
 }
@@ -157,10 +164,11 @@ func (r *Runner) nudge() {
 	}
 }
 
-// finished is a probe and the incarnation that it was of.
+// finished is a probe, the incarnation that it was of, and how long it took.
 type finished struct {
 	probe       Probe
 	incarnation uint64
+	took        time.Duration
 }
 
 // Run probes until the context is done and returns nil then, after the probes under way have ended.
@@ -169,13 +177,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	underWay := 0
 	var frozen Freeze
 	for {
-		for underWay < r.options.Concurrency {
-			if !r.start(ctx, results) {
-				break
-			}
-			underWay++
-		}
-		timer := r.timer(underWay)
+		due, timer := r.due()
+		var lane Lane
 		select {
 		case <-ctx.Done():
 			stop(timer)
@@ -183,22 +186,59 @@ func (r *Runner) Run(ctx context.Context) error {
 				<-results
 			}
 			return nil
-		case <-r.wake:
-		case <-expiry(timer):
 		case f := <-results:
 			underWay--
 			frozen = r.finish(f, frozen)
+			stop(timer)
+			continue
+		case <-r.wake:
+			stop(timer)
+			continue
+		case <-expiry(timer):
+			continue
+		case due[LaneQuick] <- struct{}{}:
+			lane = LaneQuick
+		case due[LaneSlow] <- struct{}{}:
+			lane = LaneSlow
 		}
 		stop(timer)
+		if r.start(ctx, lane, results) {
+			underWay++
+		}
 	}
 }
 
-// start begins the probe that is due, if there is one.
-func (r *Runner) start(ctx context.Context, results chan<- finished) bool {
+// due returns where to ask for a place for each lane that has a probe due, and a timer for the next one that has none.
+func (r *Runner) due() (places [lanes]chan<- struct{}, timer clock.Timer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	uid, ok := r.schedule.Take(r.options.Clock.Now())
+	now := r.options.Clock.Now()
+	var next time.Time
+	for lane := range lanes {
+		at, ok := r.schedule.Next(lane)
+		switch {
+		case !ok:
+		case !at.After(now):
+			places[lane] = r.options.Limiter.places[lane]
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	if !next.IsZero() {
+		timer = r.options.Clock.NewTimer(next.Sub(now))
+	}
+	return places, timer
+}
+
+// start begins the probe of a lane that is due, if there still is one, in the place that was got. It gives the place
+// back when the probe has ended.
+func (r *Runner) start(ctx context.Context, lane Lane, results chan<- finished) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := r.options.Clock.Now()
+	uid, ok := r.schedule.Take(begun, lane)
 	if !ok {
+		<-r.options.Limiter.places[lane]
 		return false
 	}
 	t := r.proxies[uid]
@@ -207,23 +247,11 @@ func (r *Runner) start(ctx context.Context, results chan<- finished) bool {
 	go func() {
 		probe := r.options.Probe(ctx, proxy, echo)
 		probe.UID, probe.Echo = uid, echo.ID
-		results <- finished{probe: probe, incarnation: incarnation}
+		took := r.options.Clock.Since(begun)
+		<-r.options.Limiter.places[lane]
+		results <- finished{probe: probe, incarnation: incarnation, took: took}
 	}()
 	return true
-}
-
-// timer returns a timer for the next due probe; nil if there is none, or no room for it.
-func (r *Runner) timer(underWay int) clock.Timer {
-	if underWay >= r.options.Concurrency {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.schedule.Next()
-	if !ok {
-		return nil
-	}
-	return r.options.Clock.NewTimer(at.Sub(r.options.Clock.Now()))
 }
 
 func expiry(t clock.Timer) <-chan time.Time {
@@ -251,7 +279,11 @@ func (r *Runner) finish(f finished, known Freeze) Freeze {
 	}
 	verdict, changed := r.judge.Observe(now, f.probe.Result, t.proxy.HealthCheck.thresholds())
 	freeze := r.judge.Freeze()
-	r.schedule.Done(now, uid, r.judge.Undecided(uid))
+	lane := LaneQuick
+	if f.took >= r.options.SlowFrom {
+		lane = LaneSlow
+	}
+	r.schedule.Done(now, uid, r.judge.Undecided(now, uid), lane)
 	r.mu.Unlock()
 
 	// Outside of the lock: the owner may call back.

@@ -3,7 +3,10 @@ package probe_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +22,7 @@ type world struct {
 	mu      sync.Mutex
 	classes map[probe.UID]probe.Class
 	takes   time.Duration
+	slow    func(probe.UID) time.Duration
 	running int
 	most    int
 	probes  map[probe.UID][]probe.EchoID
@@ -44,6 +48,9 @@ func (w *world) probe(ctx context.Context, p probe.Proxy, e probe.Echo) probe.Pr
 		class = probe.ClassOK
 	}
 	takes := w.takes
+	if w.slow != nil {
+		takes = w.slow(p.UID)
+	}
 	w.mu.Unlock()
 	select {
 	case <-time.After(takes):
@@ -263,11 +270,20 @@ func TestRunnerDropsLateResults(t *testing.T) {
 	})
 }
 
+func limiter(t *testing.T, probes int) *probe.Limiter {
+	t.Helper()
+	l, err := probe.NewLimiter(probes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func TestRunnerBoundsConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.takes = time.Second
-		r, changes, _ := start(t, w, func(o *probe.RunnerOptions) { o.Concurrency = 4 })
+		r, changes, _ := start(t, w, func(o *probe.RunnerOptions) { o.Limiter = limiter(t, 8) })
 		for i := range 40 {
 			r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprint(i)), Endpoint: "h:1"})
 		}
@@ -279,6 +295,122 @@ func TestRunnerBoundsConcurrency(t *testing.T) {
 			t.Errorf("%d probes ran at once, want 4", w.most)
 		}
 	})
+}
+
+// Proxies that hang hold their places until a deadline. However many they are, the others are probed as if they were not.
+func TestRunnerKeepsSlowProxiesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.slow = func(uid probe.UID) time.Duration {
+			if strings.HasPrefix(string(uid), "slow") {
+				return 12 * time.Second
+			}
+			return 10 * time.Millisecond
+		}
+		r, _, _ := start(t, w, func(o *probe.RunnerOptions) { o.Limiter = limiter(t, 40) })
+		for i := range 100 {
+			r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprintf("slow-%d", i)), Endpoint: "h:1"})
+			r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprintf("good-%d", i)), Endpoint: "h:1"})
+		}
+		pass(2 * time.Minute) // Each slow one has been in the way once.
+		counts := func() (least, slow int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			least = 1 << 30
+			for uid, probes := range w.probes {
+				if strings.HasPrefix(string(uid), "slow") {
+					slow += len(probes)
+				} else {
+					least = min(least, len(probes))
+				}
+			}
+			clear(w.probes)
+			return least, slow
+		}
+		counts()
+		pass(time.Minute)
+		least, slow := counts()
+		if least < 5 {
+			t.Errorf("a good proxy had %d probes in a minute, want one every 10 s", least)
+		}
+		if slow < 80 || slow > 120 {
+			t.Errorf("slow proxies had %d probes in a minute; 20 places of 12 s are 100", slow)
+		}
+	})
+}
+
+// Members share what the agent can do, and one that is broken takes no more than its turn.
+func TestRunnersShareALimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := limiter(t, 8)
+		var running, most atomic.Int64
+		worlds := map[string]*world{"many": newWorld(), "few": newWorld()}
+		for member, proxies := range map[string]int{"many": 400, "few": 4} {
+			w := worlds[member]
+			w.takes = time.Second
+			r, _, _ := start(t, w, func(o *probe.RunnerOptions) {
+				o.Limiter = shared
+				o.Probe = func(ctx context.Context, p probe.Proxy, e probe.Echo) probe.Probe {
+					defer running.Add(-1)
+					if n := running.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					return w.probe(ctx, p, e)
+				}
+			})
+			for i := range proxies {
+				r.Upsert(probe.Proxy{UID: probe.UID(fmt.Sprint(i)), Endpoint: "h:1"})
+			}
+		}
+		pass(time.Minute)
+		if n := most.Load(); n != 4 {
+			t.Errorf("%d probes ran at once, want 4: half of the places are for slow proxies", n)
+		}
+		few := worlds["few"]
+		few.mu.Lock()
+		defer few.mu.Unlock()
+		for uid, probes := range few.probes {
+			if len(probes) < 5 {
+				t.Errorf("proxy %s of the small member had %d probes in a minute", uid, len(probes))
+			}
+		}
+		if len(few.probes) != 4 {
+			t.Errorf("%d of 4 proxies of the small member were probed", len(few.probes))
+		}
+	})
+}
+
+// A proxy that is new to the runner is not new to the agent that was restarted.
+func TestRunnerRecalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		r, changes, _ := start(t, w, nil)
+		w.set("p", probe.ClassConnectFail)
+		known := probe.Known{State: probe.StateReady, Since: time.Now().Add(-time.Hour), Exits: []netip.Addr{netip.MustParseAddr("203.0.113.9")}}
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:1", Known: known})
+		if v, ok := r.Verdict("p"); ok {
+			t.Errorf("a verdict before a probe: %+v", v)
+		}
+		pass(time.Minute)
+		if v, _ := r.Verdict("p"); v.State != probe.StateReady || !v.Since.Equal(known.Since) || fmt.Sprint(v.Exits) != "[203.0.113.9]" {
+			t.Errorf("while its only target is down the proxy is %+v", v)
+		}
+		if got := changes(); got != nil {
+			t.Errorf("changes: %v", got)
+		}
+		// At another endpoint it is another instance, of which nothing is known.
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:2"})
+		pass(time.Minute)
+		if v, _ := r.Verdict("p"); v.State != probe.StateUnknown || v.Exits != nil {
+			t.Errorf("another instance is %+v", v)
+		}
+	})
+}
+
+func TestNewLimiterRefuses(t *testing.T) {
+	if _, err := probe.NewLimiter(1); err == nil {
+		t.Error("a limiter without a place for slow proxies was made")
+	}
 }
 
 func TestRunnerTakesTargetsInTurn(t *testing.T) {
@@ -346,7 +478,7 @@ func TestRunnerFreezes(t *testing.T) {
 // listens at is not.
 func TestRunnerProbesForReal(t *testing.T) {
 	echo := newEcho(t, remote)
-	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = echo.roots() })
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
 	verdicts := make(chan probe.Verdict, 1024)
 	r, err := probe.NewRunner(probe.RunnerOptions{
 		Probe: prober.Probe, Echoes: []probe.Echo{echo.target()}, Clock: clock.RealClock{},
@@ -405,7 +537,6 @@ func TestNewRunnerRefuses(t *testing.T) {
 		"NoClock":      func(o *probe.RunnerOptions) { o.Clock = nil },
 		"NoOwner":      func(o *probe.RunnerOptions) { o.OnVerdict = nil },
 		"NoEcho":       func(o *probe.RunnerOptions) { o.Echoes = nil },
-		"Concurrency":  func(o *probe.RunnerOptions) { o.Concurrency = -1 },
 		"Thresholds":   func(o *probe.RunnerOptions) { o.Settings.FailAfter = -1 },
 		"SlowerHurry":  func(o *probe.RunnerOptions) { o.Hurried = time.Hour },
 		"NoTimePasses": func(o *probe.RunnerOptions) { o.Interval = -time.Second },

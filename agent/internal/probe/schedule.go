@@ -27,11 +27,23 @@ type Schedule struct {
 	options ScheduleOptions
 	entries map[UID]*entry
 	groups  map[time.Duration]*group
-	due     dueHeap
+	due     [lanes]dueHeap
 	origin  time.Time // of the intervals; set by the first Put
 	// nextFirst is when the next new proxy may have its first probe.
 	nextFirst time.Time
 }
+
+// Lane is how probes queue up where there is not room for all: those of slow proxies by themselves.
+type Lane int
+
+// The lanes.
+const (
+	// LaneQuick is for proxies that answer in little time, or of which nothing is known.
+	LaneQuick Lane = iota
+	// LaneSlow is for proxies whose probes take long, most of them until a deadline.
+	LaneSlow
+	lanes
+)
 
 // group is the proxies of one interval.
 type group struct {
@@ -45,7 +57,8 @@ type entry struct {
 	interval time.Duration
 	place    time.Duration // within the interval
 	rounds   uint64
-	index    int // in the heap; -1 while it is being probed
+	lane     Lane
+	index    int // in the lane's heap; -1 while it is being probed
 }
 
 // NewSchedule returns an empty schedule, or an error if the times make no sense.
@@ -88,7 +101,7 @@ func (s *Schedule) Put(now time.Time, uid UID, interval time.Duration) {
 		e.due = s.nextFirst
 	}
 	s.nextFirst = e.due.Add(firstSpacing)
-	heap.Push(&s.due, e)
+	heap.Push(&s.due[e.lane], e)
 }
 
 // join gives the proxy a place among those of an interval.
@@ -124,7 +137,7 @@ func (s *Schedule) move(now time.Time, e *entry, interval time.Duration) {
 	}
 	if next := s.nextPlace(now, e); next.Before(e.due) {
 		e.due = next
-		heap.Fix(&s.due, e.index)
+		heap.Fix(&s.due[e.lane], e.index)
 	}
 }
 
@@ -137,35 +150,36 @@ func (s *Schedule) Remove(uid UID) {
 	delete(s.entries, uid)
 	s.leave(e)
 	if e.index >= 0 {
-		heap.Remove(&s.due, e.index)
+		heap.Remove(&s.due[e.lane], e.index)
 	}
 }
 
-// Take returns the proxy that has been due longest and marks it as being probed; ok is false if none is due.
-func (s *Schedule) Take(now time.Time) (uid UID, ok bool) {
-	if len(s.due) == 0 || s.due[0].due.After(now) {
+// Take returns the proxy of a lane that has been due longest and marks it as being probed; ok is false if none is due.
+func (s *Schedule) Take(now time.Time, lane Lane) (uid UID, ok bool) {
+	if at, waiting := s.Next(lane); !waiting || at.After(now) {
 		return "", false
 	}
-	e := heap.Pop(&s.due).(*entry)
+	e := heap.Pop(&s.due[lane]).(*entry)
 	return e.uid, true
 }
 
-// Next returns when the next proxy is due; ok is false if none is waiting.
-func (s *Schedule) Next() (at time.Time, ok bool) {
-	if len(s.due) == 0 {
+// Next returns when the next proxy of a lane is due; ok is false if none is waiting.
+func (s *Schedule) Next(lane Lane) (at time.Time, ok bool) {
+	if len(s.due[lane]) == 0 {
 		return time.Time{}, false
 	}
-	return s.due[0].due, true
+	return s.due[lane][0].due, true
 }
 
-// Done puts a proxy that was taken back, to be probed soon or in its place of the next interval. It does nothing if
-// the proxy was removed meanwhile.
-func (s *Schedule) Done(now time.Time, uid UID, hurry bool) {
+// Done puts a proxy that was taken back into a lane, to be probed soon or in its place of the next interval. It does
+// nothing if the proxy was removed meanwhile.
+func (s *Schedule) Done(now time.Time, uid UID, hurry bool, lane Lane) {
 	e, ok := s.entries[uid]
 	if !ok || e.index >= 0 {
 		return
 	}
 	e.rounds++
+	e.lane = lane
 	jitter := s.jitter(e)
 	if hurry {
 		hurried := float64(s.hurried(e.interval))
@@ -173,7 +187,7 @@ func (s *Schedule) Done(now time.Time, uid UID, hurry bool) {
 	} else {
 		e.due = s.nextPlace(now, e).Add(time.Duration(jitter * float64(e.interval)))
 	}
-	heap.Push(&s.due, e)
+	heap.Push(&s.due[e.lane], e)
 }
 
 // hurried is the time between two probes of a proxy of this interval whose state may be about to change.

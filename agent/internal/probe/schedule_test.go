@@ -25,13 +25,13 @@ func newSchedule(t interface{ Fatal(...any) }, seed uint64) *probe.Schedule {
 func walk(s *probe.Schedule, until time.Time, hurry bool) map[probe.UID][]time.Time {
 	seen := make(map[probe.UID][]time.Time)
 	for {
-		at, ok := s.Next()
+		at, ok := s.Next(probe.LaneQuick)
 		if !ok || at.After(until) {
 			return seen
 		}
-		uid, _ := s.Take(at)
+		uid, _ := s.Take(at, probe.LaneQuick)
 		seen[uid] = append(seen[uid], at)
-		s.Done(at, uid, hurry)
+		s.Done(at, uid, hurry, probe.LaneQuick)
 	}
 }
 
@@ -70,6 +70,65 @@ func TestScheduleIsEven(t *testing.T) {
 		if counts[b] < least || counts[b] > most {
 			t.Errorf("%d probes in the tenth of a second %d, the mean is %d", counts[b], b, mean)
 		}
+	}
+}
+
+// Fleets come and go at once, all of a sort or one here and there: whatever is left is spread as evenly, and no second has
+// more than twice its share of the work.
+func TestScheduleStaysEven(t *testing.T) {
+	const proxies, perSecond = 5000, 500
+	every := func(n int) func(int) bool { return func(i int) bool { return i%n == 0 } }
+	cases := map[string]struct {
+		reason string
+		remove func(i int) bool // of the 5,000
+		add    int
+	}{
+		"Doubled":      {reason: "half of them are new", remove: func(i int) bool { return i >= 2500 }, add: 2500},
+		"Replaced":     {reason: "all are other instances", remove: every(1), add: proxies},
+		"OldestGone":   {reason: "a fleet was deleted", remove: func(i int) bool { return i < 4000 }, add: 0},
+		"EveryOther":   {reason: "half of them, mixed", remove: every(2), add: 0},
+		"EveryFifth":   {reason: "steps of a Fibonacci number", remove: func(i int) bool { return i%5 != 0 }, add: 0},
+		"EveryEighth":  {reason: "steps of a greater one", remove: func(i int) bool { return i%8 != 0 }, add: 0},
+		"ThinAndGrown": {reason: "one of many stays, and many come", remove: func(i int) bool { return i%8 != 0 }, add: 4000},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newSchedule(t, 1)
+			left := 0
+			for i := range proxies {
+				s.Put(epoch, probe.UID(fmt.Sprintf("old-%d", i)), 0)
+			}
+			now := epoch.Add(time.Minute)
+			walk(s, now, false)
+			for i := range proxies {
+				if tc.remove(i) {
+					s.Remove(probe.UID(fmt.Sprintf("old-%d", i)))
+				} else {
+					left++
+				}
+			}
+			for i := range tc.add {
+				s.Put(now, probe.UID(fmt.Sprintf("new-%d", i)), 0)
+			}
+			left += tc.add
+			counts := make(map[int]int)
+			for _, times := range walk(s, now.Add(2*time.Minute), false) {
+				for _, at := range times {
+					counts[int(at.Sub(now)/time.Second)]++
+				}
+			}
+			mean := left / 10
+			for second := range 120 {
+				// New proxies are probed as fast as they can be on top of the others, until all have been.
+				most := mean*13/10 + 5
+				if second < 30 && tc.add > 0 {
+					most = 2 * perSecond
+				}
+				if counts[second] > most {
+					t.Errorf("%s: %d probes in second %d, the mean is %d", tc.reason, counts[second], second, mean)
+				}
+			}
+		})
 	}
 }
 
@@ -133,15 +192,15 @@ func TestScheduleChangesIntervals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSchedule(t, 1)
 			s.Put(epoch, "p", tc.from)
-			s.Take(epoch)
+			s.Take(epoch, probe.LaneQuick)
 			if tc.probing {
 				s.Put(epoch, "p", tc.to)
-				s.Done(epoch, "p", false)
+				s.Done(epoch, "p", false, probe.LaneQuick)
 			} else {
-				s.Done(epoch, "p", false)
+				s.Done(epoch, "p", false, probe.LaneQuick)
 				s.Put(epoch, "p", tc.to)
 			}
-			next, ok := s.Next()
+			next, ok := s.Next(probe.LaneQuick)
 			if wait := next.Sub(epoch); !ok || wait < tc.after || wait > tc.within {
 				t.Errorf("it %s: next probe in %v, want %v to %v", tc.reason, wait, tc.after, tc.within)
 			}
@@ -169,10 +228,10 @@ func TestScheduleHurriesInProportion(t *testing.T) {
 func TestScheduleFirstProbes(t *testing.T) {
 	s := newSchedule(t, 1)
 	s.Put(epoch, "alone", 0)
-	if uid, ok := s.Take(epoch); !ok || uid != "alone" {
+	if uid, ok := s.Take(epoch, probe.LaneQuick); !ok || uid != "alone" {
 		t.Errorf("a single new proxy is not probed at once: %q %v", uid, ok)
 	}
-	if uid, ok := s.Take(epoch.Add(time.Hour)); ok {
+	if uid, ok := s.Take(epoch.Add(time.Hour), probe.LaneQuick); ok {
 		t.Errorf("%s was taken twice", uid)
 	}
 }
@@ -225,19 +284,22 @@ func TestScheduleKeepsWhatItWasGiven(t *testing.T) {
 				delete(taken, uid)
 			case "take":
 				now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passed")))
-				if got, ok := s.Take(now); ok {
+				if got, ok := s.Take(now, rapid.SampledFrom([]probe.Lane{probe.LaneQuick, probe.LaneSlow}).Draw(t, "lane")); ok {
 					if !present[got] || taken[got] {
 						t.Fatalf("took %s, present %v, taken %v", got, present[got], taken[got])
 					}
 					taken[got] = true
 				}
 			case "done":
-				s.Done(now, uid, rapid.Bool().Draw(t, "hurry"))
+				s.Done(now, uid, rapid.Bool().Draw(t, "hurry"), rapid.SampledFrom([]probe.Lane{probe.LaneQuick, probe.LaneSlow}).Draw(t, "lane"))
 				delete(taken, uid)
 			}
 		}
 		for {
-			uid, ok := s.Take(now.Add(time.Hour))
+			uid, ok := s.Take(now.Add(time.Hour), probe.LaneQuick)
+			if !ok {
+				uid, ok = s.Take(now.Add(time.Hour), probe.LaneSlow)
+			}
 			if !ok {
 				break
 			}

@@ -22,8 +22,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the transcripts anew")
 
 // TestTranscripts replays testdata/*.txt: a line "> at proxy echo class [exit]" is a result, "> at forget proxy" drops
-// one, "> echoes …" begins a judge with these targets, and what follows each is the judge's whole answer. Run with
-// -rewrite after a change, and read the difference.
+// one, "> at recall proxy state [exits]" is what was known before a restart, "> echoes …" begins a judge with these
+// targets, and what follows each is the judge's whole answer. Run with -rewrite after a change, and read the difference.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -49,6 +49,22 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// targets makes targets by their names: one that ends in 4 or 6 is of that family.
+func targets(names ...string) []probe.Target {
+	var all []probe.Target
+	for _, name := range names {
+		t := probe.Target{ID: probe.EchoID(name)}
+		switch name[len(name)-1] {
+		case '4':
+			t.Family = probe.FamilyIPv4
+		case '6':
+			t.Family = probe.FamilyIPv6
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
 // replay keeps comments and commands of a transcript and writes the answers anew.
 func replay(t *testing.T, transcript []byte) []byte {
 	t.Helper()
@@ -66,12 +82,8 @@ func replay(t *testing.T, transcript []byte) []byte {
 		fmt.Fprintln(&out, line)
 		words := strings.Fields(line)[1:]
 		if words[0] == "echoes" {
-			var echoes []probe.EchoID
-			for _, w := range words[1:] {
-				echoes = append(echoes, probe.EchoID(w))
-			}
 			var err error
-			if judge, err = probe.NewJudge(probe.Settings{Echoes: echoes}); err != nil {
+			if judge, err = probe.NewJudge(probe.Settings{Targets: targets(words[1:]...)}); err != nil {
 				t.Fatal(err)
 			}
 			frozen = probe.Freeze{}
@@ -82,9 +94,16 @@ func replay(t *testing.T, transcript []byte) []byte {
 			t.Fatalf("%q: %v", line, err)
 		}
 		now := epoch.Add(after)
-		if words[1] == "forget" {
+		switch words[1] {
+		case "forget":
 			judge.Forget(now, probe.UID(words[2]))
-		} else {
+		case "recall":
+			known := probe.Known{State: probe.State(words[3]), Since: now.Add(-time.Hour)}
+			for _, w := range words[4:] {
+				known.Exits = append(known.Exits, netip.MustParseAddr(w))
+			}
+			judge.Recall(now, probe.UID(words[2]), known)
+		default:
 			r := probe.Result{UID: probe.UID(words[1]), Echo: probe.EchoID(words[2]), Class: probe.Class(words[3])}
 			if len(words) > 4 {
 				r.Exit = netip.MustParseAddr(words[4])
@@ -97,10 +116,13 @@ func replay(t *testing.T, transcript []byte) []byte {
 			if len(v.Exits) > 0 {
 				fmt.Fprintf(&out, ", exits %v", v.Exits)
 			}
+			if v.Cause != "" {
+				fmt.Fprintf(&out, ", because of %s", v.Cause)
+			}
 			if changed {
 				fmt.Fprint(&out, " CHANGED")
 			}
-			if judge.Undecided(v.UID) {
+			if judge.Undecided(now, v.UID) {
 				fmt.Fprint(&out, " (probe soon)")
 			}
 			fmt.Fprintln(&out)
@@ -125,8 +147,8 @@ func TestJudgeInvariants(t *testing.T) {
 		probe.ClassTargetTLS, probe.ClassTargetBlocked, probe.ClassTargetAnswer, probe.ClassAgentFault,
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		echoes := []probe.EchoID{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "echoes")]
-		judge, err := probe.NewJudge(probe.Settings{Echoes: echoes})
+		echoes := []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "echoes")]
+		judge, err := probe.NewJudge(probe.Settings{Targets: targets(echoes...)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +160,7 @@ func TestJudgeInvariants(t *testing.T) {
 			uid := probe.UID(rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "uid"))
 			class := rapid.SampledFrom(classes).Draw(t, "class")
 			frozen := judge.Freeze().Frozen
-			v, changed := judge.Observe(now, probe.Result{UID: uid, Echo: rapid.SampledFrom(echoes).Draw(t, "echo"), Class: class}, probe.Thresholds{})
+			v, changed := judge.Observe(now, probe.Result{UID: uid, Echo: probe.EchoID(rapid.SampledFrom(echoes).Draw(t, "echo")), Class: class}, probe.Thresholds{})
 			before, known := states[uid]
 			if !known {
 				before = probe.StateUnknown
@@ -193,7 +215,7 @@ func TestExitOf(t *testing.T) {
 }
 
 func TestJudgeKeepsLatencyAndTimes(t *testing.T) {
-	judge, err := probe.NewJudge(probe.Settings{Echoes: []probe.EchoID{"a"}})
+	judge, err := probe.NewJudge(probe.Settings{Targets: targets("a")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,15 +252,16 @@ func TestJudgeTakesThresholdsOfTheProxy(t *testing.T) {
 		"MoreFailures":   {reason: "four of five", first: probe.Thresholds{FailAfter: 5, FailSpan: time.Second}, last: probe.Thresholds{FailAfter: 5, FailSpan: time.Second}, then: []probe.Class{down, down, down, down}, want: probe.StateReady},
 		"LessPatience":   {reason: "earlier failures count under the new threshold", first: probe.Thresholds{FailAfter: 50}, last: probe.Thresholds{FailAfter: 2, FailSpan: time.Second}, then: []probe.Class{down, down}, want: probe.StateUnhealthy},
 		"MorePatience":   {reason: "the new threshold is not reached", first: probe.Thresholds{FailSpan: 2 * time.Second}, last: probe.Thresholds{FailAfter: 4, FailSpan: 2 * time.Second}, then: []probe.Class{down, down, down}, want: probe.StateReady},
-		"Stuck":          {reason: "busy for ten probes is broken", then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateUnhealthy},
-		"StuckAndMore":   {reason: "a proxy that may fail more often may be stuck as often", last: probe.Thresholds{FailAfter: 11}, then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateReady},
+		"Stuck":          {reason: "busy for ten probes is broken", first: probe.Thresholds{FailSpan: 2 * time.Second}, last: probe.Thresholds{FailSpan: 2 * time.Second}, then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateUnhealthy},
+		"StuckForLess":   {reason: "ten within less than a round are no sign", then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateReady},
+		"StuckAndMore":   {reason: "a proxy that may fail more often may be stuck as often", last: probe.Thresholds{FailAfter: 11, FailSpan: 2 * time.Second}, then: slices.Repeat([]probe.Class{stuck}, 10), want: probe.StateReady},
 		"OnePass":        {reason: "one is enough for it", first: probe.Thresholds{FailAfter: 1, FailSpan: 1}, last: probe.Thresholds{PassAfter: 1}, then: []probe.Class{down, down, ok}, want: probe.StateReady},
 		"TwoPassesOfTwo": {reason: "as the judge says", first: probe.Thresholds{FailAfter: 1, FailSpan: 1}, then: []probe.Class{down, down, ok, ok}, want: probe.StateReady},
 		"TwoPassesOfFew": {reason: "it wants three", first: probe.Thresholds{FailAfter: 1, FailSpan: 1, PassAfter: 3}, last: probe.Thresholds{PassAfter: 3}, then: []probe.Class{down, down, ok, ok}, want: probe.StateUnhealthy},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			judge, err := probe.NewJudge(probe.Settings{Echoes: []probe.EchoID{"a"}})
+			judge, err := probe.NewJudge(probe.Settings{Targets: targets("a")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,14 +283,14 @@ func TestJudgeTakesThresholdsOfTheProxy(t *testing.T) {
 }
 
 func TestNewJudgeRefuses(t *testing.T) {
-	echoes := []probe.EchoID{"a"}
+	echoes := targets("a")
 	for name, s := range map[string]probe.Settings{
-		"FailAfter":  {Echoes: echoes, Thresholds: probe.Thresholds{FailAfter: -1}},
-		"PassAfter":  {Echoes: echoes, Thresholds: probe.Thresholds{PassAfter: -1}},
-		"StuckAfter": {Echoes: echoes, StuckAfter: -1},
-		"FreezeFrom": {Echoes: echoes, FreezeFrom: -1},
-		"FailSpan":   {Echoes: echoes, Thresholds: probe.Thresholds{FailSpan: -1}},
-		"ExitMemory": {Echoes: echoes, ExitMemory: -1},
+		"FailAfter":  {Targets: echoes, Thresholds: probe.Thresholds{FailAfter: -1}},
+		"PassAfter":  {Targets: echoes, Thresholds: probe.Thresholds{PassAfter: -1}},
+		"StuckAfter": {Targets: echoes, StuckAfter: -1},
+		"FreezeFrom": {Targets: echoes, FreezeFrom: -1},
+		"FailSpan":   {Targets: echoes, Thresholds: probe.Thresholds{FailSpan: -1}},
+		"ExitMemory": {Targets: echoes, ExitMemory: -1},
 		"NoEcho":     {},
 	} {
 		if _, err := probe.NewJudge(s); err == nil {

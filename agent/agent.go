@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -170,7 +171,14 @@ func (c Config) run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	verdicts := proxy.NewVerdicts()
-	runner, err := newRunner(c, roots, verdicts, homeUID)
+	// The hub's authorities are replaced while the agent runs; before the agent is enrolled, those that were saved stand.
+	authorities := func() *x509.CertPool {
+		if current := enroller.Roots(); current != nil {
+			return current
+		}
+		return roots
+	}
+	runner, err := newRunner(c, authorities, verdicts, homeUID)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}

@@ -70,7 +70,7 @@ func (s *sessions) run(ctx context.Context, what string, f func(context.Context)
 }
 
 // newRunner makes the probe engine.
-func newRunner(c Config, roots *x509.CertPool, verdicts *proxy.Verdicts, homeUID string) (*probe.Runner, error) {
+func newRunner(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, homeUID string) (*probe.Runner, error) {
 	prober, err := probe.NewProber(probe.ProberOptions{Roots: roots, Clock: c.Clock})
 	if err != nil {
 		return nil, err
@@ -84,9 +84,10 @@ func newRunner(c Config, roots *x509.CertPool, verdicts *proxy.Verdicts, homeUID
 		Seed:   seed.Sum64(),
 		Clock:  c.Clock,
 		OnVerdict: func(v probe.Verdict, p probe.Probe, changed bool) {
-			c.Logger.Debug("probed", "uid", v.UID, "class", p.Class, "detail", p.Detail, "state", v.State)
+			c.Logger.Debug("probed", "uid", v.UID, "target", p.Echo, "class", p.Class, "detail", p.Detail, "state", v.State,
+				"dial", p.Dial, "connect", p.Connect, "tls", p.TLS, "firstByte", p.FirstByte, "whole", p.Latency)
 			if changed {
-				c.Logger.Info("verdict", "uid", v.UID, "state", v.State, "class", v.Class, "detail", v.Detail, "exits", v.Exits)
+				c.Logger.Info("verdict", "uid", v.UID, "state", v.State, "saturated", v.Saturated, "class", v.Class, "detail", v.Detail, "exits", v.Exits)
 				verdicts.Changed(v.UID)
 			}
 		},

@@ -27,6 +27,15 @@ func (e *Enroller) TLSConfig() *tls.Config {
 	return config
 }
 
+// Roots returns the certificate authorities of the hub that are current, nil before the agent is enrolled. The pool must
+// not be changed.
+func (e *Enroller) Roots() *x509.CertPool {
+	if current := e.current.Load(); current != nil {
+		return current.roots
+	}
+	return nil
+}
+
 // pinnedConfig trusts whoever shows a chain that ends in a certificate authority with the pinned key. It shows no
 // certificate: an agent that registers has none, or one that has ended, for which the hub would turn it away.
 func (e *Enroller) pinnedConfig() *tls.Config {

@@ -140,6 +140,41 @@ func (c Class) Blame() Blame {
 	return BlameAgent
 }
 
+// Meaning says in a few words what the class says of the proxy, for people who look for what to do.
+func (c Class) Meaning() string {
+	switch c {
+	case ClassOK:
+		return "a page came through"
+	case ClassProxyDown:
+		return "nothing accepts connections at its address, or they break off"
+	case ClassProxyStuck:
+		return "it accepts connections and does not answer in time"
+	case ClassOverloaded:
+		return "it says that it has too much to do"
+	case ClassUnexpected:
+		return "what answers is no working proxy"
+	case ClassAuthFailed:
+		return "it refuses the agent's credential: its keys have not arrived, or clocks differ"
+	case ClassPolicyDenied:
+		return "its configuration does not let it reach the probe target"
+	case ClassDNSFail:
+		return "it cannot resolve names"
+	case ClassConnectFail:
+		return "it reaches no probe target"
+	case ClassTargetSlow:
+		return "probe targets do not answer through it in time"
+	case ClassTargetTLS:
+		return "no TLS with probe targets through it; somebody may be between"
+	case ClassTargetBlocked:
+		return "probe targets refuse its exit address"
+	case ClassTargetAnswer:
+		return "what answers through it is no probe target"
+	case ClassAgentFault:
+		return "the agent could not probe; its log says why"
+	}
+	return "a class of another version"
+}
+
 // Classify names what a probe saw.
 func Classify(o Observation) Class {
 	if o.Fault == FaultLocal {

@@ -245,6 +245,13 @@ func ProxyReport(p *v1alpha1.Proxy, verdict probe.Verdict, judged bool, now time
 	}
 	if judged {
 		report.ProbeClass = string(verdict.Class)
+		// Another exit is another identity, and must not wait for an API server that is slow to take the status.
+		if len(verdict.Exits) > 0 {
+			report.Exits = nil
+			for _, exit := range verdict.Exits {
+				report.Exits = append(report.Exits, exit.String())
+			}
+		}
 		if !verdict.LastOK.IsZero() {
 			report.ReadyAge = durationpb.New(max(now.Sub(verdict.LastOK), 0).Truncate(time.Second))
 			report.Latency = durationpb.New(verdict.Latency.Truncate(time.Millisecond))

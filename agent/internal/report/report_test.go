@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,11 @@ func TestProxyReport(t *testing.T) {
 			"the latest class is told before the verdict turns", nil,
 			&probe.Verdict{State: probe.StateReady, Class: probe.ClassProxyDown},
 			want(func(r *agentv1.ProxyReport) { r.ProbeClass = string(probe.ClassProxyDown) }),
+		},
+		"ExitsBeforeTheStatus": {
+			"other exits are told although the status does not have them yet", nil,
+			&probe.Verdict{State: probe.StateReady, Class: probe.ClassOK, Exits: []netip.Addr{netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("203.0.113.9")}},
+			want(func(r *agentv1.ProxyReport) { r.Exits = []string{"198.51.100.3", "203.0.113.9"} }),
 		},
 		"ClockSteppedBack": {
 			"an age is never negative", nil, &probe.Verdict{State: probe.StateReady, Class: probe.ClassOK, LastOK: now.Add(time.Minute)},

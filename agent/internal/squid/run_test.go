@@ -2,6 +2,7 @@ package squid_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log"
@@ -232,7 +233,8 @@ func TestRealSquid(t *testing.T) {
 
 	// The agent's prober tells these apart by what this very Squid says.
 	t.Run("ProbeClasses", func(t *testing.T) {
-		prober, err := probe.NewProber(probe.ProberOptions{Roots: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, Clock: clock.RealClock{}})
+		roots := secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		prober, err := probe.NewProber(probe.ProberOptions{Roots: func() *x509.CertPool { return roots }, Clock: clock.RealClock{}})
 		if err != nil {
 			t.Fatal(err)
 		}

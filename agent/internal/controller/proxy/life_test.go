@@ -173,6 +173,52 @@ func TestRestartKeepsTheLastVerdict(t *testing.T) {
 	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing)
 }
 
+// What was held of a proxy goes into the probe engine of the agent that comes next: only so does its first bad probe, in an
+// outage of the probe targets, turn out no proxy, and its first good one change no exits. Of another instance nothing is
+// held.
+func TestRestartRecalls(t *testing.T) {
+	exits := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.9")}
+	cases := map[string]struct {
+		verdict probe.Verdict
+		want    probe.Known
+	}{
+		"Ready":     {probe.Verdict{State: probe.StateReady, Class: probe.ClassConnectFail, Exits: exits}, probe.Known{State: probe.StateReady, Exits: exits}},
+		"Unhealthy": {probe.Verdict{State: probe.StateUnhealthy, Class: probe.ClassProxyStuck, Cause: probe.ClassProxyDown, Exits: exits}, probe.Known{State: probe.StateUnhealthy, Cause: probe.ClassProxyDown, Exits: exits}},
+		"Unknown":   {probe.Verdict{State: probe.StateUnknown, Class: probe.ClassAuthFailed}, probe.Known{State: probe.StateUnknown}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.make("p", "fake")
+			p := w.ready("p", "192.0.2.1", 3128)
+			c.verdict.Since, c.want.Since = w.clock.Now(), w.clock.Now()
+			w.prober.judge(t, p.UID, c.verdict)
+			p = w.settle("p")
+			w.prober = newProber()
+			w.options.Prober = w.prober
+			w.restart()
+			p = w.settle("p")
+			if got := w.prober.known[probe.UID(p.UID)]; got.State != c.want.State || got.Cause != c.want.Cause || !got.Since.Equal(c.want.Since) || !slices.Equal(got.Exits, c.want.Exits) {
+				t.Errorf("after a restart the probes begin with %+v, want %+v", got, c.want)
+			}
+			// The first probe says something else, and the judge that nothing has changed.
+			c.verdict.Class = probe.ClassTargetSlow
+			w.prober.judge(t, p.UID, c.verdict)
+			if again := w.settle("p"); again.ResourceVersion != p.ResourceVersion {
+				t.Errorf("a probe that changed nothing was written down: %+v, before %+v", again.Status, p.Status)
+			}
+
+			w.fake.Run(p.Status.InstanceName, "192.0.2.9", 3128)
+			if p = w.settle("p"); len(p.Status.Exits) != 0 {
+				t.Errorf("another instance has the exits %v of the one before", p.Status.Exits)
+			}
+			if got := w.prober.known[probe.UID(p.UID)]; got.State != "" || got.Exits != nil {
+				t.Errorf("the probes of another instance begin with %+v", got)
+			}
+		})
+	}
+}
+
 func TestSameEndpointAnotherInstance(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "fake")
@@ -190,7 +236,7 @@ func TestUnhealthyAndSaturated(t *testing.T) {
 	p := w.ready("p", "192.0.2.1", 3128)
 	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateReady, Saturated: true, Since: w.clock.Now()})
 	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionSaturated, metav1.ConditionTrue, v1alpha1.ConditionSaturated)
-	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateUnhealthy, Class: probe.ClassProxyDown, Since: w.clock.Now()})
+	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateUnhealthy, Class: probe.ClassProxyStuck, Cause: probe.ClassProxyDown, Since: w.clock.Now()})
 	p = w.settle("p")
 	w.want(p, v1alpha1.PhaseUnhealthy, v1alpha1.ConditionHealthy, metav1.ConditionFalse, v1alpha1.ReasonProbesFail)
 	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) || p.Status.Probe.Class != string(probe.ClassProxyDown) {

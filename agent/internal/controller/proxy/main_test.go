@@ -40,12 +40,13 @@ type prober struct {
 	mu       sync.Mutex
 	targets  map[probe.UID]string
 	checks   map[probe.UID]probe.HealthCheck
+	known    map[probe.UID]probe.Known // of the first call
 	verdicts map[probe.UID]probe.Verdict
 	removed  int
 }
 
 func newProber() *prober {
-	return &prober{targets: map[probe.UID]string{}, checks: map[probe.UID]probe.HealthCheck{}, verdicts: map[probe.UID]probe.Verdict{}}
+	return &prober{targets: map[probe.UID]string{}, checks: map[probe.UID]probe.HealthCheck{}, known: map[probe.UID]probe.Known{}, verdicts: map[probe.UID]probe.Verdict{}}
 }
 
 func (p *prober) Upsert(t probe.Proxy) {
@@ -53,6 +54,9 @@ func (p *prober) Upsert(t probe.Proxy) {
 	defer p.mu.Unlock()
 	if have, ok := p.targets[t.UID]; ok && have != t.Endpoint {
 		delete(p.verdicts, t.UID)
+	}
+	if have, ok := p.targets[t.UID]; !ok || have != t.Endpoint {
+		p.known[t.UID] = t.Known
 	}
 	p.targets[t.UID], p.checks[t.UID] = t.Endpoint, t.HealthCheck
 }

@@ -27,6 +27,7 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 	s.site.Prober.Upsert(probe.Proxy{
 		UID:      uid,
 		Endpoint: net.JoinHostPort(endpoint.Host, strconv.Itoa(int(endpoint.Port))),
+		Known:    s.recalled(),
 		Credential: func(now time.Time) (user, pass string, err error) {
 			return s.site.Credential(now, proxyUID)
 		},

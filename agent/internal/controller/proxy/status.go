@@ -32,14 +32,12 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 	if s.instance != nil {
 		st.ProviderID = s.instance.ProviderID
 	}
-	if s.judged && len(s.verdict.Exits) > 0 {
-		st.Exits = nil
-		for _, exit := range s.verdict.Exits {
-			st.Exits = append(st.Exits, exit.String())
-		}
-	}
 	if !s.held() {
-		st.Probe = v1alpha1.ProbeSummary{}
+		// Exits are an instance's: the next one has its own, and until they were measured it has none.
+		st.Probe, st.Exits = v1alpha1.ProbeSummary{}, nil
+	}
+	for _, exit := range s.verdict.Exits {
+		st.Exits = append(st.Exits, exit.String())
 	}
 	if s.judged {
 		since := metav1.NewTime(s.verdict.Since).Rfc3339Copy()
@@ -63,12 +61,12 @@ func (s *scope) held() bool {
 	return !s.judged && len(now) > 0 && reflect.DeepEqual(now, s.proxy.Status.Endpoints)
 }
 
-// summary is the class of the verdict, and not of the last probe: the status is written on transitions only.
+// summary is the cause of the verdict, and not the class of the last probe: the status is written on transitions only.
 func summary(s *scope) string {
 	if s.verdict.State == probe.StateReady {
 		return string(probe.ClassOK)
 	}
-	return string(s.verdict.Class)
+	return string(s.verdict.Cause)
 }
 
 // conditions are the proxy's conditions, one for each phase of its life.
@@ -90,14 +88,14 @@ func (r *Reconciler) conditions(s *scope) []metav1.Condition {
 	case s.judged && s.verdict.State == probe.StateReady:
 		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionTrue, v1alpha1.ReasonProbesPass, "pages come through the proxy"
 	case s.judged && s.verdict.State == probe.StateUnhealthy:
-		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionFalse, v1alpha1.ReasonProbesFail, fmt.Sprintf("probes fail with %s", s.verdict.Class)
+		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionFalse, v1alpha1.ReasonProbesFail, fmt.Sprintf("probes fail with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
 	case s.held():
 		// The agent has just started. Until its first probe, what was known of the same endpoint stands.
 		if was := meta.FindStatusCondition(s.proxy.Status.Conditions, v1alpha1.ConditionHealthy); was != nil {
 			healthy = *was
 		}
-	case s.judged && s.verdict.Class != "":
-		healthy.Message = fmt.Sprintf("no probe has come through yet; the last one ended with %s", s.verdict.Class)
+	case s.judged && s.verdict.Cause != "":
+		healthy.Message = fmt.Sprintf("no probe has come through yet; they end with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
 	}
 
 	draining := metav1.Condition{Type: v1alpha1.ConditionDraining, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotDraining, Message: "the proxy is wanted"}

@@ -195,7 +195,6 @@ func TestRestartRecalls(t *testing.T) {
 			w.prober.judge(t, p.UID, c.verdict)
 			p = w.settle("p")
 			w.prober = newProber()
-			w.options.Prober = w.prober
 			w.restart()
 			p = w.settle("p")
 			if got := w.prober.known[probe.UID(p.UID)]; got.State != c.want.State || got.Cause != c.want.Cause || !got.Since.Equal(c.want.Since) || !slices.Equal(got.Exits, c.want.Exits) {

@@ -15,15 +15,11 @@ const (
 	opRelease = "release address"
 )
 
-// addressName is the name of a proxy's address, whatever its machine is called.
-func addressName(proxyUID string) string { return provider.InstanceName(proxyUID, "address") }
-
-// reserve gives the proxy's static address, and asks for it where there is none. It takes a few calls until it is there;
-// each but the last is KindUnavailable. The request's ID makes another one for the address, so that a request for it that
-// has failed is found again by asking again.
+// reserve gives the machine's static address, and asks for it where there is none. It has the machine's own name. It takes
+// a few calls until it is there; each but the last is KindUnavailable. The request's ID makes another one for the address,
+// so that a request for it that has failed is found again by asking again.
 func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string) (string, error) {
-	name := addressName(r.Identity.ProxyUID)
-	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, name)
+	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, r.Name)
 	switch {
 	case err == nil:
 		return p.reserved(have, r)
@@ -35,7 +31,7 @@ func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string)
 		requestID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.RequestID+"/address")).String()
 	}
 	operation, err := p.o.Compute.InsertAddress(ctx, p.o.Region, requestID, computeclient.AddressSpec{
-		Name: name, Description: deedOf(r, zone), NetworkTier: string(p.o.Settings.NetworkTier),
+		Name: r.Name, Description: deedOf(r, zone), NetworkTier: string(p.o.Settings.NetworkTier),
 	})
 	switch {
 	case computeclient.StatusOf(err) == http.StatusConflict:
@@ -44,11 +40,11 @@ func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string)
 	case operation.Failed():
 		return "", p.failure("", operation)
 	}
-	if have, err = p.o.Compute.GetAddress(ctx, p.o.Region, name); err == nil {
+	if have, err = p.o.Compute.GetAddress(ctx, p.o.Region, r.Name); err == nil {
 		return p.reserved(have, r)
 	}
 	if computeclient.IsNotFound(err) {
-		return "", provider.Errorf(provider.KindUnavailable, opReserve, "address %s has been asked for and is not there yet", name)
+		return "", provider.Errorf(provider.KindUnavailable, opReserve, "address %s has been asked for and is not there yet", r.Name)
 	}
 	return "", p.translate(opReserve, err)
 }
@@ -64,11 +60,10 @@ func (p *Provider) reserved(have computeclient.Address, r provider.Request) (str
 	return have.Address, nil
 }
 
-// release gives the proxy's address back, if it has one. That does not depend on the settings: they may have said
+// release gives a machine's address back, if it has one. That does not depend on the settings: they may have said
 // otherwise when the machine was made. Where they never did, the agent may lack the right to look, and has nothing there.
-func (p *Provider) release(ctx context.Context, id provider.Identity) error {
-	name := addressName(id.ProxyUID)
-	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, name)
+func (p *Provider) release(ctx context.Context, ref provider.Ref, id provider.Identity) error {
+	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, ref.Name)
 	switch {
 	case computeclient.IsNotFound(err), p.noAddresses(err):
 		return nil
@@ -78,7 +73,7 @@ func (p *Provider) release(ctx context.Context, id provider.Identity) error {
 	if d, ours := readDeed(have.Description); !ours || !d.identity().SameProxy(id) {
 		return nil
 	}
-	if _, err := p.o.Compute.DeleteAddress(ctx, p.o.Region, name); err != nil && !computeclient.IsNotFound(err) {
+	if _, err := p.o.Compute.DeleteAddress(ctx, p.o.Region, ref.Name); err != nil && !computeclient.IsNotFound(err) {
 		return p.translate(opRelease, err)
 	}
 	return nil
@@ -90,8 +85,8 @@ func (p *Provider) noAddresses(err error) bool {
 }
 
 // leftovers are the addresses of the identity that no machine has any more. Each is told as an instance that has failed,
-// under the name of the machine it was reserved for, so that whoever removes instances that nobody wants removes it too.
-func (p *Provider) leftovers(ctx context.Context, id provider.Identity, proxies map[string]bool) ([]provider.Instance, error) {
+// under the name that its machine had, so that whoever removes instances that nobody wants removes it too.
+func (p *Provider) leftovers(ctx context.Context, id provider.Identity, machines map[string]bool) ([]provider.Instance, error) {
 	all, err := p.o.Compute.ListAddresses(ctx, p.o.Region)
 	switch {
 	case err != nil && p.noAddresses(err):
@@ -102,12 +97,12 @@ func (p *Provider) leftovers(ctx context.Context, id provider.Identity, proxies 
 	var left []provider.Instance
 	for _, a := range all {
 		d, ours := readDeed(a.Description)
-		if !ours || !sameAgent(d.identity(), id) || proxies[d.ProxyUID] || a.Status == "IN_USE" {
+		if !ours || !sameAgent(d.identity(), id) || machines[a.Name] || a.Status == "IN_USE" {
 			continue
 		}
 		left = append(left, provider.Instance{
-			Name: d.Instance, Zone: d.Zone, ProviderID: p.o.Settings.Project + "/" + p.o.Region + "/" + a.Name,
-			State: provider.StateFailed, Reason: "only the address " + a.Name + " is left of it",
+			Name: a.Name, Zone: d.Zone, ProviderID: p.providerID(d.Zone, a.Name),
+			State: provider.StateFailed, Reason: "only its address is left",
 			Identity: d.identity(), SpecHash: d.SpecHash, CreatedAt: a.CreatedAt,
 		})
 	}

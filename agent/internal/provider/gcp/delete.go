@@ -20,6 +20,10 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref, id provider.Ide
 		case err != nil:
 			return p.translate(opDelete, err)
 		case !identityOf(instance.Labels).SameProxy(id):
+			// The address may be ours all the same: it is reserved before the name turns out to be taken.
+			if err := p.release(ctx, ref, id); err != nil {
+				return err
+			}
 			return provider.Errorf(provider.KindAlreadyExists, opDelete, "instance %s is not this proxy's and is left alone", p.providerID(zone, ref.Name))
 		case leaving(instance.Status):
 			return nil
@@ -30,5 +34,5 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref, id provider.Ide
 		}
 		return nil
 	}
-	return p.release(ctx, id)
+	return p.release(ctx, ref, id)
 }

@@ -17,9 +17,9 @@
 //
 // # Addresses
 //
-// Without a static address a machine takes any, and another one after it another. A static one is reserved before the
-// machine and given back after it, under a name that is derived from the proxy; who it belongs to is in its description,
-// which can be written in the call that reserves it, as labels cannot.
+// Without a static address a machine takes any. A static one is reserved before the machine and given back after it, under
+// the machine's name; whose it is stands in its description, which can be written in the call that reserves it, as labels
+// cannot.
 //
 // The package computeclient beneath is the only one that imports the Compute Engine client; computefake is what both are
 // tested against.

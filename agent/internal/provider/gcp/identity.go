@@ -75,7 +75,6 @@ type deed struct {
 	MemberUID string `json:"memberUID"`
 	HomeUID   string `json:"homeUID"`
 	SpecHash  string `json:"specHash"`
-	Instance  string `json:"instance"`
 	Zone      string `json:"zone"`
 }
 
@@ -87,7 +86,7 @@ func (d deed) identity() provider.Identity {
 func deedOf(r provider.Request, zone string) string {
 	text, err := json.Marshal(deed{
 		ManagedBy: v1alpha1.ManagedBy, ProxyUID: r.Identity.ProxyUID, HubUID: r.Identity.HubUID, MemberUID: r.Identity.MemberUID,
-		HomeUID: r.Identity.HomeClusterUID, SpecHash: r.SpecHash, Instance: r.Name, Zone: zone,
+		HomeUID: r.Identity.HomeClusterUID, SpecHash: r.SpecHash, Zone: zone,
 	})
 	if err != nil {
 		return "" // Plain fields always marshal.

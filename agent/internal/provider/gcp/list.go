@@ -18,12 +18,12 @@ func (p *Provider) List(ctx context.Context, id provider.Identity) (provider.Lis
 		return provider.Listing{}, p.translate(opList, err)
 	}
 	listing := provider.Listing{}
-	proxies := map[string]bool{}
+	machines := map[string]bool{}
 	for _, i := range found.Instances {
 		instance := p.observe(i)
 		if sameAgent(instance.Identity, id) {
 			listing.Instances = append(listing.Instances, instance)
-			proxies[instance.Identity.ProxyUID] = true
+			machines[instance.Name] = true
 		}
 	}
 	for _, scope := range found.Unreachable {
@@ -34,7 +34,7 @@ func (p *Provider) List(ctx context.Context, id provider.Identity) (provider.Lis
 			listing.Missing = append(listing.Missing, "zone "+zone)
 		}
 	}
-	leftovers, err := p.leftovers(ctx, id, proxies)
+	leftovers, err := p.leftovers(ctx, id, machines)
 	if err != nil {
 		return provider.Listing{}, err
 	}

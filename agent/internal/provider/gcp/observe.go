@@ -3,6 +3,7 @@ package gcp
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/shoal-dev/shoal/agent/internal/provider/gcp/computeclient"
 	"github.com/shoal-dev/shoal/agent/provider"
@@ -37,6 +38,9 @@ func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance
 	}
 	told := provider.Instance{Name: ref.Name, ProviderID: p.providerID(ref.Zone, ref.Name), Zone: ref.Zone}
 	switch {
+	case operation.Failed() && operation.HTTPStatus == http.StatusConflict:
+		// Somebody has removed the machine while it was being made.
+		return provider.Instance{}, absent
 	case operation.Failed():
 		told.State, told.Failure = provider.StateRefused, p.failure(ref.Zone, operation)
 		told.Reason = told.Failure.Error()

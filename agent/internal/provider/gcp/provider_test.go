@@ -2,6 +2,7 @@ package gcp_test
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -15,27 +16,61 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for name, changes := range map[string][]change{
-		"Ephemeral": nil,
-		"Static":    {with(func(s *gcp.Settings) { s.Address = gcp.AddressStatic })},
-		"Spot":      {with(func(s *gcp.Settings) { s.Spot = true })},
-		"Internal":  {with(func(s *gcp.Settings) { s.Endpoint, s.Address = gcp.ExposureInternal, gcp.AddressNone })},
+	for name, change := range map[string]func(*gcp.Settings){
+		"Ephemeral": func(*gcp.Settings) {},
+		"Static":    func(s *gcp.Settings) { s.Address = gcp.AddressStatic },
+		"Spot":      func(s *gcp.Settings) { s.Spot = true },
+		"Internal":  func(s *gcp.Settings) { s.Endpoint, s.Address = gcp.ExposureInternal, gcp.AddressNone },
 	} {
 		t.Run(name, func(t *testing.T) {
 			providertest.Run(t, func(t *testing.T) providertest.Subject {
-				w := newWorld(t, changes...)
-				return providertest.Subject{
-					Provider: w.Provider, Network: v1alpha1.NetworkVM,
-					Owner: func(_ *testing.T, name string) (provider.Owner, provider.Identity) {
-						return provider.Owner{Namespace: namespace, Name: name, UID: "uid-" + name}, identity("uid-" + name)
-					},
-					Start:   func(*testing.T, string) { w.clock.Step(3 * time.Second) },
-					Finish:  func(*testing.T, string) { w.clock.Step(time.Minute) },
-					Foreign: func(_ *testing.T, name string) { w.foreign(zoneB, name, map[string]string{"app": "bank"}) },
-				}
+				return subject(newWorld(t, inZones(zoneB, zoneC, zoneD), with(change), failAtOnce))
 			})
 		})
 	}
+}
+
+func failAtOnce(s *setup) { s.fake.Timing.Fail = -1 }
+
+// subject is a world as the suite wants it.
+func subject(w *world) providertest.Subject {
+	place := func(name string) string {
+		for _, i := range w.fake.Instances(project) {
+			if i.Name == name {
+				return path.Base(i.Zone)
+			}
+		}
+		w.t.Fatalf("there is no instance %s", name)
+		return ""
+	}
+	s := providertest.Subject{
+		Provider: w.Provider, Network: v1alpha1.NetworkVM,
+		Owner: func(_ *testing.T, name string) (provider.Owner, provider.Identity) {
+			return provider.Owner{Namespace: namespace, Name: name, UID: "uid-" + name}, identity("uid-" + name)
+		},
+		Start:     func(*testing.T, string) { w.clock.Step(3 * time.Second) },
+		Finish:    func(*testing.T, string) { w.clock.Step(time.Minute) },
+		Foreign:   func(_ *testing.T, zone, name string) { w.foreign(zone, name, map[string]string{"app": "bank"}) },
+		Fail:      func(_ *testing.T, name string) { w.fake.SetStatus(project, place(name), name, "TERMINATED") },
+		LoseReply: func(*testing.T) { w.fake.LoseReplies("instances.insert", 1) },
+		Dark: func(_ *testing.T, zones ...string) {
+			for _, zone := range []string{zoneB, zoneC, zoneD} {
+				w.fake.SetUnreachable(zone, slices.Contains(zones, zone))
+			}
+		},
+	}
+	if w.settings.Spot {
+		s.Preempt = func(_ *testing.T, name string) { w.fake.Preempt(project, place(name), name) }
+	}
+	if w.settings.Address != gcp.AddressStatic {
+		// The address that is left then is listed, as it must be, and the suite would take it for an instance.
+		s.Vanish = func(_ *testing.T, name string) { w.fake.Vanish(project, place(name), name) }
+		s.Refuse = func(_ *testing.T, kind provider.Kind) {
+			code := map[provider.Kind]string{provider.KindQuotaExceeded: "QUOTA_EXCEEDED", provider.KindCapacityExhausted: "ZONE_RESOURCE_POOL_EXHAUSTED"}[kind]
+			w.fake.FailInserts(computefake.InsertFailure{Times: 1, Failure: computefake.OperationFailure{Code: code}})
+		}
+	}
+	return s
 }
 
 func TestMachineIsWhatWasAskedFor(t *testing.T) {
@@ -46,8 +81,8 @@ func TestMachineIsWhatWasAskedFor(t *testing.T) {
 	}))
 	w.created(request("a"))
 	i := w.only()
-	if i.ShieldedInstanceConfig == nil || !i.ShieldedInstanceConfig.EnableSecureBoot || !i.ShieldedInstanceConfig.EnableVtpm || !i.ShieldedInstanceConfig.EnableIntegrityMonitoring {
-		t.Errorf("it is not shielded: %+v", i.ShieldedInstanceConfig)
+	if i.Shielded == nil || !i.Shielded.EnableSecureBoot || !i.Shielded.EnableVtpm || !i.Shielded.EnableIntegrityMonitoring {
+		t.Errorf("it is not shielded: %+v", i.Shielded)
 	}
 	if len(i.ServiceAccounts) != 0 {
 		t.Errorf("it has a service account: %+v", i.ServiceAccounts)
@@ -88,7 +123,7 @@ func TestStates(t *testing.T) {
 		"PENDING": provider.StatePending, "PROVISIONING": provider.StatePending, "STAGING": provider.StatePending, "RUNNING": provider.StateRunning,
 		"PENDING_STOP": provider.StateStopping, "STOPPING": provider.StateStopping, "DEPROVISIONING": provider.StateStopping,
 		"STOPPED": provider.StateFailed, "TERMINATED": provider.StateFailed, "SUSPENDED": provider.StateFailed,
-		"SUSPENDING": provider.StateUnknown, "REPAIRING": provider.StateUnknown, "FROZEN_SOLID": provider.StateUnknown, "": provider.StateUnknown,
+		"SUSPENDING": provider.StateUnknown, "REPAIRING": provider.StateUnknown, "FROZEN_SOLID": provider.StateUnknown,
 	} {
 		w.fake.SetStatus(project, zoneB, ref.Name, status)
 		i, err := w.Get(t.Context(), ref)

@@ -3,12 +3,13 @@ package gcp
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/shoal-dev/shoal/agent/internal/provider/gcp/computeclient"
 )
@@ -134,7 +135,8 @@ func (s Settings) withDefaults() Settings {
 func (s Settings) Salt() string {
 	s = s.withDefaults()
 	s.CredentialsFile, s.APIEndpoint = "", ""
-	text, err := json.Marshal(s)
+	// In YAML, where a setting that is not used leaves no trace: one that a later version adds replaces no machine.
+	text, err := yaml.Marshal(s)
 	if err != nil {
 		return err.Error() // Plain fields always marshal.
 	}

@@ -83,10 +83,10 @@ func (r recipe) document() (string, error) {
 	out.WriteString("#cloud-config\n")
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(c); err != nil {
+	if err := errors.Join(encoder.Encode(c), encoder.Close()); err != nil {
 		return "", err
 	}
-	return out.String(), encoder.Close()
+	return out.String(), nil
 }
 
 // guardUnit runs scripts by name of their interpreter: no filesystem that is written at boot may be executed from.
@@ -138,7 +138,7 @@ StartLimitIntervalSec=0
 ExecStartPre=/bin/mkdir -p %s
 ExecStartPre=-/usr/bin/docker rm --force shoal-proxy
 ExecStart=%s
-ExecStop=/usr/bin/docker stop --time %d shoal-proxy
+ExecStop=/usr/bin/docker stop -t %d shoal-proxy
 TimeoutStartSec=infinity
 TimeoutStopSec=%d
 Restart=always
@@ -186,7 +186,10 @@ func renderUserData(r recipe, theirs string) (string, error) {
 			return "", err
 		}
 	}
-	return out.String(), archive.Close()
+	if err := archive.Close(); err != nil {
+		return "", err
+	}
+	return out.String(), nil
 }
 
 // encoded keeps what can be read readable. Python's mail parser, which cloud-init uses, spoils other text than ASCII unless

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"os"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shoal-dev/shoal/agent"
+	"github.com/shoal-dev/shoal/agent/internal/buildinfo"
 )
 
 // flags are the command line.
@@ -20,7 +20,7 @@ func command(run func(context.Context, flags) error) *cobra.Command {
 	var given flags
 	cmd := &cobra.Command{
 		Use: "shoal-agent", Short: "Run proxies in a member cluster at the wish of a hub",
-		Version: version + " (" + commit + ", " + runtime.Version() + ")", Args: cobra.NoArgs,
+		Version: buildinfo.Read(version, commit).String(), Args: cobra.NoArgs,
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), given) },
 	}

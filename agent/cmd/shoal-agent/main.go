@@ -7,16 +7,17 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/shoal-dev/shoal/agent"
+	"github.com/shoal-dev/shoal/agent/internal/buildinfo"
 )
 
-// Set by the linker.
-var version, commit = "dev", "unknown"
+// Set by the build: -ldflags "-X main.version=… -X main.commit=…".
+var version, commit = buildinfo.NoVersion, buildinfo.NoCommit
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,8 +37,10 @@ func run(ctx context.Context, f flags) error {
 	if c.Namespace == "" {
 		return fmt.Errorf("--namespace is empty: name the namespace the agent runs in, or set POD_NAMESPACE")
 	}
-	c.Logger, c.Version = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), version
-	c.Logger.Info("shoal-agent starts", "version", version, "commit", commit, "go", runtime.Version())
+	build := buildinfo.Read(version, commit)
+	c.Logger, c.Version = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), build.Version
+	klog.SetSlogLogger(c.Logger)
+	c.Logger.Info("shoal-agent starts", "version", build.Version, "commit", build.Commit, "go", build.Go)
 	text, err := os.ReadFile(f.file)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -17,10 +16,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/shoal-dev/shoal/hub"
+	"github.com/shoal-dev/shoal/hub/internal/buildinfo"
 )
 
 // Set by the build: -ldflags "-X main.version=… -X main.commit=…".
-var version, commit = "dev", "unknown"
+var version, commit = buildinfo.NoVersion, buildinfo.NoCommit
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -37,7 +37,7 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "shoal-hub",
 		Short:         "Run a hub of Shoal: fleets, members and leases",
-		Version:       fmt.Sprintf("%s (commit %s, %s)", version, commit, runtime.Version()),
+		Version:       buildinfo.Read(version, commit).String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -45,7 +45,8 @@ func command() *cobra.Command {
 			config.Logger = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 			ctrl.SetLogger(logr.FromSlogHandler(config.Logger.Handler()))
 			klog.SetSlogLogger(config.Logger)
-			config.Logger.Info("shoal-hub starts", "version", version, "commit", commit, "go", runtime.Version())
+			build := buildinfo.Read(version, commit)
+			config.Logger.Info("shoal-hub starts", "version", build.Version, "commit", build.Commit, "go", build.Go)
 			if config.RestConfig, err = ctrl.GetConfig(); err != nil {
 				return fmt.Errorf("find the hub's cluster; set --kubeconfig or run in a pod: %w", err)
 			}

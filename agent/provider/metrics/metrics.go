@@ -38,11 +38,11 @@ func New(o Options) (*Metrics, error) {
 	m := &Metrics{
 		clock: o.Clock,
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "shoal_provider_calls_total",
+			Name: "shoal_agent_provider_calls_total",
 			Help: "Calls of providers, by entry of the provider file, verb, and outcome: OK, or the kind of the error.",
 		}, []string{"provider", "verb", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "shoal_provider_call_seconds",
+			Name: "shoal_agent_provider_call_duration_seconds",
 			Help: "How long calls of providers take, by entry of the provider file and verb.",
 			// From what an API server in the same cluster answers in to what a cloud needs on a bad day.
 			Buckets: []float64{.005, .02, .1, .25, .5, 1, 2.5, 5, 10, 30},

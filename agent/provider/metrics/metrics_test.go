@@ -43,16 +43,16 @@ func TestCallsAreCountedByOutcome(t *testing.T) {
 	_ = p.(provider.Marker).Mark(t.Context(), provider.Ref{Name: "a"}, r.Identity, true) //nolint:forcetypeassert // the fake marks
 	_ = p.Delete(t.Context(), provider.Ref{Name: "a"}, r.Identity, provider.DeleteOptions{})
 	want := `
-# HELP shoal_provider_calls_total Calls of providers, by entry of the provider file, verb, and outcome: OK, or the kind of the error.
-# TYPE shoal_provider_calls_total counter
-shoal_provider_calls_total{outcome="NotFound",provider="east",verb="get"} 1
-shoal_provider_calls_total{outcome="OK",provider="east",verb="create"} 2
-shoal_provider_calls_total{outcome="OK",provider="east",verb="delete"} 1
-shoal_provider_calls_total{outcome="OK",provider="east",verb="list"} 1
-shoal_provider_calls_total{outcome="OK",provider="east",verb="mark"} 1
-shoal_provider_calls_total{outcome="QuotaExceeded",provider="east",verb="create"} 1
+# HELP shoal_agent_provider_calls_total Calls of providers, by entry of the provider file, verb, and outcome: OK, or the kind of the error.
+# TYPE shoal_agent_provider_calls_total counter
+shoal_agent_provider_calls_total{outcome="NotFound",provider="east",verb="get"} 1
+shoal_agent_provider_calls_total{outcome="OK",provider="east",verb="create"} 2
+shoal_agent_provider_calls_total{outcome="OK",provider="east",verb="delete"} 1
+shoal_agent_provider_calls_total{outcome="OK",provider="east",verb="list"} 1
+shoal_agent_provider_calls_total{outcome="OK",provider="east",verb="mark"} 1
+shoal_agent_provider_calls_total{outcome="QuotaExceeded",provider="east",verb="create"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "shoal_provider_calls_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "shoal_agent_provider_calls_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -75,7 +75,7 @@ func TestCallsAreTimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == "shoal_provider_call_seconds" {
+		if f.GetName() == "shoal_agent_provider_call_duration_seconds" {
 			if h := f.GetMetric()[0].GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 2 {
 				t.Errorf("%d calls took %v s, want one of 2 s", h.GetSampleCount(), h.GetSampleSum())
 			}

@@ -103,7 +103,7 @@ func (p *Provider) secret(ctx context.Context, ref *v1alpha1.SecretKeyRef) (stri
 	case apierrors.IsNotFound(err):
 		return "", provider.Errorf(provider.KindUnavailable, op, "there is no Secret %s in namespace %s of the agent's cluster; create it", ref.Name, p.o.Namespace)
 	case apierrors.IsForbidden(err):
-		return "", provider.Errorf(provider.KindUnauthorized, op, "the agent may not read Secret %s in namespace %s; allow cloud-init in the agent's chart", ref.Name, p.o.Namespace)
+		return "", provider.Errorf(provider.KindUnauthorized, op, "the agent may not read Secret %s in namespace %s; list it in ceiling.cloudInitSecrets of the agent's chart", ref.Name, p.o.Namespace)
 	case err != nil:
 		return "", &provider.Error{Kind: provider.KindUnavailable, Op: op, Err: fmt.Errorf("read Secret %s: %w", ref.Name, err)}
 	}

@@ -202,16 +202,16 @@ func (p *filterParser) value() (string, error) {
 	}
 	var b strings.Builder
 	for i := 1; i < len(p.rest); i++ {
-		switch ch := p.rest[i]; {
-		case ch == '"':
+		switch ch := p.rest[i]; ch {
+		case '"':
 			p.rest = p.rest[i+1:]
 			return b.String(), p.ended()
-		case ch == '\\':
+		case '\\':
 			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
 				return "", errors.New(`only \" and \\ are supported in quotes`)
 			}
 			b.WriteByte(p.rest[i])
-		case ch == '*':
+		case '*':
 			return "", errors.New("patterns are not supported")
 		default:
 			b.WriteByte(ch)

@@ -187,9 +187,9 @@ func TestMetadata(t *testing.T) {
 	f := newFake(t)
 	f.running(zoneB, "p-1")
 	self := inB + "/instances/p-1"
-	print := f.must("GET", self, "").text("metadata", "fingerprint")
+	mark := f.must("GET", self, "").text("metadata", "fingerprint")
 	set := func(value string) string {
-		a := f.must("POST", self+"/setMetadata", `{"fingerprint": "`+print+`", "items": [{"key": "k", "value": "`+value+`"}]}`)
+		a := f.must("POST", self+"/setMetadata", `{"fingerprint": "`+mark+`", "items": [{"key": "k", "value": "`+value+`"}]}`)
 		return inB + "/operations/" + a.text("name")
 	}
 	one, two := set("one"), set("two")
@@ -201,18 +201,18 @@ func TestMetadata(t *testing.T) {
 		t.Errorf("the second: %s", o.raw)
 	}
 	i := f.must("GET", self, "")
-	if i.text("metadata", "items", 0, "value") != "one" || i.text("metadata", "fingerprint") == print {
+	if i.text("metadata", "items", 0, "value") != "one" || i.text("metadata", "fingerprint") == mark {
 		t.Errorf("now %s", i.raw)
 	}
 
-	print = i.text("labelFingerprint")
-	f.must("POST", self+"/setLabels", `{"labelFingerprint": "`+print+`", "labels": {"a": "b"}}`)
-	f.refused(400, "invalid", "POST", self+"/setLabels", `{"labelFingerprint": "`+print+`", "labels": {"A": "b"}}`)
+	mark = i.text("labelFingerprint")
+	f.must("POST", self+"/setLabels", `{"labelFingerprint": "`+mark+`", "labels": {"a": "b"}}`)
+	f.refused(400, "invalid", "POST", self+"/setLabels", `{"labelFingerprint": "`+mark+`", "labels": {"A": "b"}}`)
 	f.clock.Step(500 * time.Millisecond)
 	if diff := cmp.Diff(map[string]string{"a": "b"}, f.Instances(project)[0].Labels); diff != "" {
 		t.Error(diff)
 	}
-	f.refused(412, "conditionNotMet", "POST", self+"/setLabels", `{"labelFingerprint": "`+print+`", "labels": {}}`)
+	f.refused(412, "conditionNotMet", "POST", self+"/setLabels", `{"labelFingerprint": "`+mark+`", "labels": {}}`)
 }
 
 // TestAddresses reserves an address, uses it and gives it back.

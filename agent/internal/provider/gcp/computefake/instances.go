@@ -42,9 +42,9 @@ func (w *world) boot(now time.Time, i *instance) {
 }
 
 // run makes a machine be RUNNING.
-func (w *world) run(now time.Time, i *instance, real netip.Addr) {
+func (w *world) run(now time.Time, i *instance, actual netip.Addr) {
 	i.waiting = false
-	w.connect(i, real)
+	w.connect(i, actual)
 	i.Status, i.LastStartTimestamp = statusRunning, stamp(now)
 	i.starting.finish(now, nil)
 	i.starting = nil

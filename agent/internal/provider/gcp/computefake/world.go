@@ -205,19 +205,19 @@ func takeAddress(r netip.Prefix, next *netip.Addr, used map[netip.Addr]bool) str
 }
 
 // connect gives a machine its addresses. With real ones, whoever booted it says what they are.
-func (w *world) connect(i *instance, real netip.Addr) {
+func (w *world) connect(i *instance, actual netip.Addr) {
 	n := &i.NetworkInterfaces[0]
 	switch {
-	case real.IsValid():
-		n.NetworkIP = real.String()
+	case actual.IsValid():
+		n.NetworkIP = actual.String()
 	case n.NetworkIP == "":
 		n.NetworkIP = takeAddress(w.o.InternalRange, &w.internalNext, w.internalInUse)
 	}
 	if i.external && len(n.AccessConfigs) > 0 {
 		a := &n.AccessConfigs[0]
 		switch {
-		case real.IsValid():
-			a.NatIP = real.String()
+		case actual.IsValid():
+			a.NatIP = actual.String()
 		case i.static != nil:
 			a.NatIP = i.static.Address.Address
 		default:

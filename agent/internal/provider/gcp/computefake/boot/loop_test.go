@@ -297,15 +297,15 @@ func TestEngineFails(t *testing.T) {
 		t.Error("a docker that is not there ran something")
 	}
 	r.put("fail", "")
-	real, ok := r.loop.o.Engine.(*Docker)
+	docker, ok := r.loop.o.Engine.(*Docker)
 	if !ok {
 		t.Fatal("another engine")
 	}
-	at, err := real.Run(t.Context(), Container{Name: "x", Plan: Plan{Image: "none"}})
+	at, err := docker.Run(t.Context(), Container{Name: "x", Plan: Plan{Image: "none"}})
 	if err == nil || !strings.Contains(err.Error(), "no such image") || at != (netip.Addr{}) {
 		t.Errorf("got %v, %v", at, err)
 	}
-	if err := real.Remove(t.Context(), "x", time.Second); err != nil {
+	if err := docker.Remove(t.Context(), "x", time.Second); err != nil {
 		t.Errorf("removing what is not there: %v", err)
 	}
 }

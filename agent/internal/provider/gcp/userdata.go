@@ -125,7 +125,8 @@ func (r recipe) proxyUnit() string {
 		fmt.Sprintf("--user=%d:%d", squidUser, squidUser), "--cap-drop=ALL", "--security-opt=no-new-privileges",
 		fmt.Sprintf("--ulimit=nofile=%d:%d", descriptors, descriptors), "--log-driver=none",
 		"-v", configDir + ":" + configDir + ":ro", "-v", keysDir + ":" + squid.DefaultKeysDir + ":ro",
-		r.Image, "/usr/sbin/squid", "-N", "-f", configDir + "/squid.conf",
+		// As a pod's command does, it replaces the image's entry point, whatever that is.
+		"--entrypoint=/usr/sbin/squid", r.Image, "-N", "-f", configDir + "/squid.conf",
 	}
 	return fmt.Sprintf(`[Unit]
 Description=Shoal proxy

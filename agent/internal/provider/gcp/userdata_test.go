@@ -102,7 +102,7 @@ func TestUserData(t *testing.T) {
 	for _, want := range []string{
 		"Requires=docker.service shoal-guard.service",
 		"--read-only --user=13:13 --cap-drop=ALL --security-opt=no-new-privileges",
-		"-v /etc/shoal/squid:/etc/shoal/squid:ro -v /run/shoal/keys:" + squid.DefaultKeysDir + ":ro registry.example/shoal-proxy:1 /usr/sbin/squid -N -f /etc/shoal/squid/squid.conf\n",
+		"-v /etc/shoal/squid:/etc/shoal/squid:ro -v /run/shoal/keys:" + squid.DefaultKeysDir + ":ro --entrypoint=/usr/sbin/squid registry.example/shoal-proxy:1 -N -f /etc/shoal/squid/squid.conf\n",
 	} {
 		if !strings.Contains(unit, want) {
 			t.Errorf("the proxy's unit has no %q:\n%s", want, unit)

@@ -145,7 +145,7 @@ func TestLife(t *testing.T) {
 	want := "run --detach --name " + name + " --label dev.shoal.computefake=run --label dev.shoal.computefake.instance=" + project + "/" + zone + "/p-1" +
 		" --network shoal --log-driver json-file --log-opt max-size=1m --restart always --read-only --user 13:13 --cap-drop ALL" +
 		" --security-opt no-new-privileges --ulimit nofile=20000:20000 --volume " + root + "/etc/shoal/squid:/etc/shoal/squid:ro" +
-		" --volume " + root + "/run/shoal/keys:/etc/shoal/keys:ro registry.example/shoal-proxy:v1 -f /etc/shoal/squid/squid.conf\n"
+		" --volume " + root + "/run/shoal/keys:/etc/shoal/keys:ro --entrypoint /usr/sbin/squid registry.example/shoal-proxy:v1 -N -f /etc/shoal/squid/squid.conf\n"
 	if !strings.Contains(r.log(), want) {
 		t.Errorf("docker was asked\n%s\nwant\n%s", r.log(), want)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/shoal-dev/shoal/agent/internal/squid"
 )
 
 var update = flag.Bool("update", false, "write the golden plans anew")
@@ -77,6 +79,35 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestProvidersUserData boots what the gcp provider renders today, from its own golden files.
+func TestProvidersUserData(t *testing.T) {
+	for _, name := range []string{"user-data.yaml", "user-data.mime"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(string(text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(got.Files) != 1 || got.Files[0].Path != "/etc/shoal/squid/squid.conf" {
+			t.Errorf("%s: the container sees the files %v", name, got.Files)
+		}
+		got.Files = nil
+		want := Plan{
+			Image: "registry.example/shoal-proxy:1", Entrypoint: "/usr/sbin/squid", Command: []string{"-N", "-f", "/etc/shoal/squid/squid.conf"},
+			User: "13:13", ReadOnly: true, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+			Ulimits: []string{"nofile=32768:32768"}, Restart: true,
+			Mounts:  []Mount{{"/etc/shoal/squid", "/etc/shoal/squid"}, {"/run/shoal/keys", squid.DefaultKeysDir}},
+			Watches: []Watch{{"shoal-keys-hub", "/run/shoal/keys/hub.json"}, {"shoal-keys-agent", "/run/shoal/keys/agent.json"}},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
 // TestRefuses has user data that the fake must not half understand.
 func TestRefuses(t *testing.T) {
 	edit := func(pairs ...string) func(string) string {
@@ -114,7 +145,7 @@ func TestRefuses(t *testing.T) {
 		"DockerFlag":       {edit("--read-only", "--privileged"), "--privileged"},
 		"BridgeNetwork":    {edit("--network=host", "--network=bridge"), "--network=host"},
 		"WritableVolume":   {edit("/etc/shoal/keys:ro", "/etc/shoal/keys"), "/etc/shoal/keys"},
-		"NoImage":          {edit(" registry.example/shoal-proxy:v1 -f /etc/shoal/squid/squid.conf", ""), "image"},
+		"NoImage":          {edit(" registry.example/shoal-proxy:v1 -N -f /etc/shoal/squid/squid.conf", ""), "image"},
 		"NoProxy":          {edit(", shoal-proxy.service]", "]"), "no unit"},
 		"ReplacedByTheirs": {func(s string) string { return archive("", s, theirs) }, "nothing writes it"},
 		"OtherMerge":       {func(s string) string { return archive("list(prepend)", s, theirs) }, "list(prepend)"},

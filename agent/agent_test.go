@@ -65,7 +65,7 @@ func proxyUIDs(ns string) []credential.ProxyUID {
 	return found
 }
 
-func settings(t *testing.T, a *authority, member, hub string) *Settings {
+func settingsOf(t *testing.T, a *authority, member, hub string) *Settings {
 	t.Helper()
 	s, err := ReadSettings(fmt.Appendf(nil, `
 member: {name: %s}
@@ -137,12 +137,12 @@ func TestWorksOnWithoutTheHub(t *testing.T) {
 	ns := a.enrolled("east")
 	port := startProxy(t, ns, startEcho(t, a))
 	c := Config{
-		Settings: settings(t, a, "east", freeAddress(t)), Namespace: ns, RestConfig: server.Config, Version: "test",
+		Settings: settingsOf(t, a, "east", freeAddress(t)), Namespace: ns, RestConfig: server.Config, Version: "test",
 		HealthAddress: freeAddress(t), MetricsAddress: "0", LeaderElection: true, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	stop := start(t, c)
 
-	copies, err := mirror.New(mirror.Options{Client: server.Client, Reader: server.Client, Namespace: ns})
+	copies, err := mirror.New(mirror.Options{Member: "east", Client: server.Client, Reader: server.Client, Namespace: ns})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestFirstStartWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Config{
-		Settings: settings(t, a, "east", freeAddress(t)), JoinTokenFile: token, Namespace: server.Namespace(t), RestConfig: server.Config,
+		Settings: settingsOf(t, a, "east", freeAddress(t)), JoinTokenFile: token, Namespace: server.Namespace(t), RestConfig: server.Config,
 		HealthAddress: freeAddress(t), MetricsAddress: "0", Logger: slog.New(slog.DiscardHandler),
 	}
 	stop := start(t, c)
@@ -259,7 +259,7 @@ func TestDamagedBundleIsReplaced(t *testing.T) {
 			}
 			h := startHub(t, a)
 			c := Config{
-				Settings: settings(t, a, "east", h.address), JoinTokenFile: token, Namespace: ns, RestConfig: server.Config,
+				Settings: settingsOf(t, a, "east", h.address), JoinTokenFile: token, Namespace: ns, RestConfig: server.Config,
 				HealthAddress: freeAddress(t), MetricsAddress: "0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			}
 			stop := start(t, c)
@@ -303,7 +303,7 @@ func TestFirstStartNeedsAToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Run(t.Context(), Config{
-				Settings: settings(t, a, "east", "127.0.0.1:1"), JoinTokenFile: c.file, Namespace: server.Namespace(t), RestConfig: server.Config,
+				Settings: settingsOf(t, a, "east", "127.0.0.1:1"), JoinTokenFile: c.file, Namespace: server.Namespace(t), RestConfig: server.Config,
 				HealthAddress: "0", MetricsAddress: "0", Logger: slog.New(slog.DiscardHandler),
 			})
 			if !c.check(err) {

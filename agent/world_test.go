@@ -111,7 +111,7 @@ func (a *authority) enrolled(member string) string {
 	if err := enroll.NewSecretStore(server.Client, ns).Save(a.t.Context(), state); err != nil {
 		a.t.Fatal(err)
 	}
-	m, err := mirror.New(mirror.Options{Client: server.Client, Reader: server.Client, Namespace: ns})
+	m, err := mirror.New(mirror.Options{Member: member, Client: server.Client, Reader: server.Client, Namespace: ns})
 	if err != nil {
 		a.t.Fatal(err)
 	}

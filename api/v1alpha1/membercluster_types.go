@@ -93,14 +93,21 @@ type MemberTaint struct {
 	Value string `json:"value,omitempty"`
 }
 
-// MemberIdentity is what makes a member the one it is, whatever its name.
+// MemberIdentity is what makes a member the one it is, whatever its name: a cluster is told by clusterUID and namespace, a
+// region of a cloud by project and region. The first two then say where its objects are kept.
 type MemberIdentity struct {
 	// clusterUID is the UID of the cluster's kube-system namespace.
 	// +optional
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// namespace is the namespace the agent keeps its objects in.
+	// namespace is the namespace the agent keeps the member's objects in.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// project is the project that a region's machines are made in; empty for a cluster.
+	// +optional
+	Project string `json:"project,omitempty"`
+	// region is the region of the cloud; empty for a cluster.
+	// +optional
+	Region string `json:"region,omitempty"`
 }
 
 // MemberClusterStatus is what the hub has seen of a member.

@@ -26,7 +26,8 @@ func command(run func(context.Context, flags) error) *cobra.Command {
 	}
 	f, c := cmd.Flags(), &given.config
 	f.StringVar(&given.file, "config", "/etc/shoal-agent/config.yaml", "the cluster owner's configuration file")
-	f.StringVar(&c.JoinTokenFile, "join-token-file", "", "a file with the join token; needed until the agent has registered")
+	f.StringVar(&c.RegionsFile, "regions", "", "a file with the regions of Google Cloud that are members; read again when it changes")
+	f.StringVar(&c.JoinTokenFile, "join-token-file", "", "a file with the join token; needed until the agent has registered, and for members that are added later")
 	f.StringVar(&c.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the namespace the agent keeps its objects in")
 	f.StringVar(&c.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
 	f.StringVar(&c.MetricsAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")

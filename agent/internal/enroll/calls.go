@@ -64,6 +64,37 @@ func (e *Enroller) register(ctx context.Context) error {
 	return nil
 }
 
+// Join makes the enrolled agent speak for one more member, if the hub lets it. It is no error if it does already. The
+// token may be empty or have ended: then the hub waits for a person who accepts the member, and the error says so. Errors
+// that wrap [ErrRefused] change only when a person acts. It is safe for concurrent use.
+func (e *Enroller) Join(ctx context.Context, m Member, token string) error {
+	current := e.current.Load()
+	if current == nil {
+		return errors.New("the agent is not enrolled yet")
+	}
+	// The answer has a certificate, as for any who register; the agent goes on with the one it has, and keeps no key of
+	// this request.
+	_, csr, err := newRequest()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, done := e.dial(e.TLSConfig())
+	defer done()
+	answer, err := client.Register(ctx, &agentv1.RegisterRequest{
+		Token: token, Csr: csr, Member: m.Name, Identity: m.Identity, AgentVersion: e.o.Version, Region: m.Region, Country: m.Country,
+	})
+	if err != nil {
+		return classify(err)
+	}
+	if got := answer.GetAgentName(); got != current.state.Agent {
+		return fmt.Errorf("%w: member %q belongs to agent %q, and this is %q", ErrRefused, m.Name, got, current.state.Agent)
+	}
+	e.o.Logger.InfoContext(ctx, "joined", "member", m.Name, "agent", current.state.Agent)
+	return nil
+}
+
 // renew trades the current certificate for the next. The key is a new one each time.
 func (e *Enroller) renew(ctx context.Context) error {
 	key, csr, err := newRequest()

@@ -48,7 +48,7 @@ type Options struct {
 	CAPin string
 	// Token is the join token. It is needed to register.
 	Token string
-	// Member is the name of the member to speak for.
+	// Member is the name of the member that the agent registers with. It may speak for others, too: see [Enroller.Join].
 	Member string
 	// Identity is what makes the member the one it is.
 	Identity *agentv1.MemberIdentity
@@ -66,6 +66,15 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger gets what was done, and what a person must do: discarded by default.
 	Logger *slog.Logger
+}
+
+// Member is a member that the agent speaks for, or wants to.
+type Member struct {
+	// Name is the member's name, and Identity what makes it the one it is.
+	Name     string
+	Identity *agentv1.MemberIdentity
+	// Region and Country are where the member is; both may be empty.
+	Region, Country string
 }
 
 // Enroller holds the agent's certificate and keeps it fresh. [Enroller.Enroll] and [Enroller.Run] belong to one
@@ -188,8 +197,6 @@ func (e *Enroller) usable(state State) (*credential, string) {
 	switch {
 	case err != nil:
 		return nil, err.Error()
-	case state.Member != e.o.Member:
-		return nil, fmt.Sprintf("it is for member %q", state.Member)
 	case e.o.CAPin != "" && state.Pin != e.o.CAPin:
 		return nil, "it is from another hub"
 	case !e.o.Clock.Now().Before(saved.notAfter()):

@@ -57,12 +57,11 @@ func TestEnrollDiscardsWhatIsOfNoUse(t *testing.T) {
 		spoil  func(*testing.T, *enroll.State)
 		wait   time.Duration
 	}{
-		"Expired":     {"the hub would not let it in", nil, agentLife},
-		"OtherMember": {"the agent was given another name", func(_ *testing.T, s *enroll.State) { s.Member = "west" }, 0},
-		"OtherHub":    {"the agent was pointed at another hub", func(_ *testing.T, s *enroll.State) { s.Pin = "sha256:" + strings.Repeat("0", 64) }, 0},
-		"NoKey":       {"somebody has edited the Secret", func(_ *testing.T, s *enroll.State) { s.Key = nil }, 0},
-		"NoBundle":    {"there is nothing to trust the hub by", func(_ *testing.T, s *enroll.State) { s.Bundle = nil }, 0},
-		"BadBundle":   {"the Secret is damaged", func(_ *testing.T, s *enroll.State) { s.Bundle = []byte("hello") }, 0},
+		"Expired":   {"the hub would not let it in", nil, agentLife},
+		"OtherHub":  {"the agent was pointed at another hub", func(_ *testing.T, s *enroll.State) { s.Pin = "sha256:" + strings.Repeat("0", 64) }, 0},
+		"NoKey":     {"somebody has edited the Secret", func(_ *testing.T, s *enroll.State) { s.Key = nil }, 0},
+		"NoBundle":  {"there is nothing to trust the hub by", func(_ *testing.T, s *enroll.State) { s.Bundle = nil }, 0},
+		"BadBundle": {"the Secret is damaged", func(_ *testing.T, s *enroll.State) { s.Bundle = []byte("hello") }, 0},
 		"OtherKey": {"the two were mixed up", func(t *testing.T, s *enroll.State) {
 			h := startHub(t, newAuthority(t))
 			other := newAgent(t, h, nil)

@@ -1,8 +1,9 @@
 // Package mirror keeps a member's copy of what the hub desires, so that the agent works through any outage of the hub.
 //
 // Each ProxyPlacement of the hub is a ProxySet here, under a name derived from the placement's UID: a tenant's names
-// never reach a member. What the hub's credentials are checked with is in one ConfigMap that every proxy mounts, and
-// beside it who hub and member are, which the agent must know to own anything.
+// never reach a member. Members may share a namespace: each has what bears its own name, and sees nothing else. What the
+// hub's credentials are checked with is in one ConfigMap that every proxy mounts, and beside it who hub and member are,
+// which the agent must know to own anything.
 package mirror
 
 import (
@@ -15,9 +16,12 @@ import (
 	"strings"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
@@ -25,43 +29,34 @@ import (
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/agent/internal/uplink"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
-	"github.com/shoal-dev/shoal/proto/credential"
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
-const (
-	// KeysConfigMap is the ConfigMap that every proxy mounts.
-	KeysConfigMap = "shoal-keys"
-	// HubKeys is the key in it of what checks credentials of leases.
-	HubKeys = "hub.json"
-	// AgentKeys is the key in it of what checks credentials of this agent's probes.
-	AgentKeys = "agent.json"
-
-	annotationHash = v1alpha1.AnnotationSpecHash
-)
+const annotationHash = v1alpha1.AnnotationSpecHash
 
 // Options configures a Mirror.
 type Options struct {
-	// Client writes to the agent's namespace.
+	// Member is the member's name.
+	Member string
+	// Client writes to the member's namespace.
 	Client client.Client
 	// Reader reads from it without a cache: what a session is told about must be what is there.
 	Reader client.Reader
-	// Namespace is the agent's own.
+	// Namespace is where the member's objects are.
 	Namespace string
-	// Policy gives the owner's ceiling; nil means the zero policy.
+	// Policy gives the owner's ceiling for the member; nil means the zero policy.
 	Policy func() ceiling.Policy
+	// OnKeys is called after keys have changed, by whoever changed them; it must return at once. Nil for nobody.
+	OnKeys func()
 }
 
-// Mirror implements [uplink.Applier]. It is safe for concurrent use, for one uid by one caller at a time.
+// Mirror implements [uplink.Applier] for one member. It is safe for concurrent use, for one uid by one caller at a time.
 type Mirror struct {
 	o Options
+	known
 
-	mu        sync.Mutex // guards what follows
-	hubUID    string
-	memberUID string
-	// keys says that what credentials of leases are checked with is kept.
-	keys bool
-	// sets are the names of the ProxySets that are there, as far as is known.
+	count sync.Mutex // guards sets
+	// sets are the names of the member's ProxySets that are there, as far as is known.
 	sets map[string]struct{}
 }
 
@@ -69,57 +64,51 @@ var _ uplink.Applier = (*Mirror)(nil)
 
 // New makes a Mirror.
 func New(o Options) (*Mirror, error) {
-	if o.Client == nil || o.Reader == nil || o.Namespace == "" {
-		return nil, errors.New("mirror: Client, Reader and Namespace are required")
+	if o.Member == "" || o.Client == nil || o.Reader == nil || o.Namespace == "" {
+		return nil, errors.New("mirror: Member, Client, Reader and Namespace are required")
 	}
 	return &Mirror{o: o, sets: map[string]struct{}{}}, nil
 }
 
-// Load reads who hub and member are, as an earlier run of the agent has learnt it. It is no error if none has.
-func (m *Mirror) Load(ctx context.Context) error {
-	keys := &corev1.ConfigMap{}
-	err := m.o.Reader.Get(ctx, m.keysName(), keys)
+// Adopt gives the member what no member's name is on: an agent of a version that knew one member only has made it. What
+// is not adopted is seen by nobody.
+func (m *Mirror) Adopt(ctx context.Context) error {
+	nobodys, err := labels.NewRequirement(v1alpha1.LabelMember, selection.DoesNotExist, nil)
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
-	m.Welcomed(keys.Annotations[v1alpha1.LabelHubUID], keys.Annotations[v1alpha1.LabelMemberUID])
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.keys = keys.Data[HubKeys] != ""
+	for _, list := range []client.ObjectList{&v1alpha1.ProxySetList{}, &v1alpha1.ProxyList{}} {
+		err := m.o.Reader.List(ctx, list, client.InNamespace(m.o.Namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*nobodys)})
+		if err != nil {
+			return fmt.Errorf("list what no member has: %w", err)
+		}
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			object, ok := item.(client.Object)
+			if !ok {
+				return nil
+			}
+			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelMember, m.o.Member))
+			return client.IgnoreNotFound(m.o.Client.Patch(ctx, object, patch))
+		}); err != nil {
+			return fmt.Errorf("adopt what no member has: %w", err)
+		}
+	}
 	return nil
 }
 
-// Identity tells who hub and member are, and whether that is known yet. It is not before the keys for credentials are
-// kept: the first proxies would start without them, and a kubelet brings them later only after a minute or more.
-func (m *Mirror) Identity() (hubUID, memberUID string, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.hubUID, m.memberUID, m.keys && m.hubUID != "" && m.memberUID != ""
-}
-
-// Welcomed takes note of who hub and member are. SetKeys, which a session calls next, keeps it.
-func (m *Mirror) Welcomed(hubUID, memberUID string) {
-	if hubUID == "" || memberUID == "" {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hubUID, m.memberUID = hubUID, memberUID
-}
-
-// Held lists the version of every ProxySet.
+// Held lists the version of every ProxySet of the member.
 func (m *Mirror) Held(ctx context.Context) ([]*agentv1.Held, error) {
 	sets := &v1alpha1.ProxySetList{}
-	if err := m.o.Reader.List(ctx, sets, client.InNamespace(m.o.Namespace)); err != nil {
+	if err := m.o.Reader.List(ctx, sets, client.InNamespace(m.o.Namespace), client.MatchingLabels{v1alpha1.LabelMember: m.o.Member}); err != nil {
 		return nil, fmt.Errorf("list proxy sets: %w", err)
 	}
 	there := make(map[string]struct{}, len(sets.Items))
 	for i := range sets.Items {
 		there[sets.Items[i].Name] = struct{}{}
 	}
-	m.mu.Lock()
+	m.count.Lock()
 	m.sets = there
-	m.mu.Unlock()
+	m.count.Unlock()
 	held := make([]*agentv1.Held, 0, len(sets.Items))
 	for i := range sets.Items {
 		set := &sets.Items[i]
@@ -156,8 +145,8 @@ func (m *Mirror) admit(name string, size int) error {
 	if m.o.Policy != nil {
 		policy = m.o.Policy()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.count.Lock()
+	defer m.count.Unlock()
 	others := len(m.sets)
 	if _, have := m.sets[name]; have {
 		others = 0 // it has its place
@@ -173,10 +162,14 @@ func (m *Mirror) admit(name string, size int) error {
 func (m *Mirror) recount(ctx context.Context, name string) {
 	err := m.o.Reader.Get(ctx, types.NamespacedName{Namespace: m.o.Namespace, Name: name}, &v1alpha1.ProxySet{})
 	if apierrors.IsNotFound(err) {
-		m.mu.Lock()
-		delete(m.sets, name)
-		m.mu.Unlock()
+		m.discount(name)
 	}
+}
+
+func (m *Mirror) discount(name string) {
+	m.count.Lock()
+	defer m.count.Unlock()
+	delete(m.sets, name)
 }
 
 func (m *Mirror) apply(ctx context.Context, item uplink.Item) error {
@@ -193,29 +186,38 @@ func (m *Mirror) apply(ctx context.Context, item uplink.Item) error {
 	switch err := m.o.Reader.Get(ctx, key, set); {
 	case apierrors.IsNotFound(err):
 		set = &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		write(set, spec, item.Hash, unknown)
+		m.write(set, spec, item.Hash, unknown)
 		return m.o.Client.Create(ctx, set)
 	case err != nil:
 		return fmt.Errorf("get proxy set %s: %w", key.Name, err)
 	case set.DeletionTimestamp != nil:
 		return fmt.Errorf("proxy set %s is still being deleted", key.Name)
+	case m.isAnothers(set):
+		return fmt.Errorf("proxy set %s is member %s's", key.Name, set.Labels[v1alpha1.LabelMember])
 	}
 	// A newer version of the agent may know what an older one left out.
 	same := set.Annotations[annotationHash] == item.Hash && set.Annotations[v1alpha1.AnnotationUnknownFields] == unknown
-	if same && set.Spec.PlacementGeneration == item.Generation {
+	if same && set.Spec.PlacementGeneration == item.Generation && set.Labels[v1alpha1.LabelMember] == m.o.Member {
 		return nil
 	}
 	before := set.DeepCopy()
-	write(set, spec, item.Hash, unknown)
+	m.write(set, spec, item.Hash, unknown)
 	return m.o.Client.Patch(ctx, set, client.MergeFrom(before))
 }
 
-func write(set *v1alpha1.ProxySet, spec v1alpha1.ProxySetSpec, hash, unknown string) {
+// isAnothers tells whether a set has another member's name on it.
+func (m *Mirror) isAnothers(set *v1alpha1.ProxySet) bool {
+	name := set.Labels[v1alpha1.LabelMember]
+	return name != "" && name != m.o.Member
+}
+
+func (m *Mirror) write(set *v1alpha1.ProxySet, spec v1alpha1.ProxySetSpec, hash, unknown string) {
 	if set.Labels == nil {
 		set.Labels = map[string]string{}
 	}
 	set.Labels[v1alpha1.LabelFleetUID] = string(spec.FleetUID)
 	set.Labels[v1alpha1.LabelPlacementUID] = string(spec.PlacementUID)
+	set.Labels[v1alpha1.LabelMember] = m.o.Member
 	set.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
 	if set.Annotations == nil {
 		set.Annotations = map[string]string{}
@@ -244,74 +246,20 @@ func decode(data []byte) (spec v1alpha1.ProxySetSpec, unknown string, err error)
 
 // Delete removes a ProxySet and, before it, its proxies.
 func (m *Mirror) Delete(ctx context.Context, uid string) error {
-	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: m.o.Namespace, Name: SetName(uid)}}
-	err := m.o.Client.Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	set := &v1alpha1.ProxySet{}
+	key := types.NamespacedName{Namespace: m.o.Namespace, Name: SetName(uid)}
+	err := m.o.Reader.Get(ctx, key, set)
+	switch {
+	case err == nil && m.isAnothers(set):
+		return nil // to this member it is unknown
+	case err == nil:
+		err = m.o.Client.Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &set.UID})
+	}
 	if err = client.IgnoreNotFound(err); err == nil {
 		// It goes once its proxies have. What takes its place till then is counted at the next session's begin.
-		m.mu.Lock()
-		delete(m.sets, set.Name)
-		m.mu.Unlock()
+		m.discount(key.Name)
 	}
 	return err
-}
-
-// SetKeys keeps what credentials of leases are checked with, and who hub and member are.
-func (m *Mirror) SetKeys(ctx context.Context, keys []byte) error {
-	if _, _, err := credential.Parse(keys); err != nil {
-		return fmt.Errorf("the hub's keys: %w", err)
-	}
-	if err := m.writeKeys(ctx, HubKeys, keys); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.keys = true
-	return nil
-}
-
-// SetProbeKeys keeps what credentials of this agent's probes are checked with.
-func (m *Mirror) SetProbeKeys(ctx context.Context, keys []byte) error {
-	return m.writeKeys(ctx, AgentKeys, keys)
-}
-
-// writeKeys replaces one key of the ConfigMap and leaves the other as it is.
-func (m *Mirror) writeKeys(ctx context.Context, key string, value []byte) error {
-	m.mu.Lock()
-	hubUID, memberUID := m.hubUID, m.memberUID
-	m.mu.Unlock()
-	object := &corev1.ConfigMap{}
-	err := m.o.Reader.Get(ctx, m.keysName(), object)
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
-		return fmt.Errorf("get config map %s: %w", KeysConfigMap, err)
-	}
-	if missing {
-		object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: m.o.Namespace, Name: KeysConfigMap}}
-	}
-	before := object.DeepCopy()
-	if object.Data == nil {
-		object.Data = map[string]string{}
-	}
-	object.Data[key] = string(value)
-	if object.Annotations == nil {
-		object.Annotations = map[string]string{}
-	}
-	if hubUID != "" {
-		object.Annotations[v1alpha1.LabelHubUID] = hubUID
-		object.Annotations[v1alpha1.LabelMemberUID] = memberUID
-	}
-	if object.Labels == nil {
-		object.Labels = map[string]string{}
-	}
-	object.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
-	if missing {
-		return m.o.Client.Create(ctx, object)
-	}
-	return m.o.Client.Patch(ctx, object, client.MergeFrom(before))
-}
-
-func (m *Mirror) keysName() types.NamespacedName {
-	return types.NamespacedName{Namespace: m.o.Namespace, Name: KeysConfigMap}
 }
 
 // SetName derives a ProxySet's name from the UID of its placement.

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { apitest.Main(m, &server) }
 
 func newMirror(t *testing.T, namespace string) *mirror.Mirror {
 	t.Helper()
-	m, err := mirror.New(mirror.Options{Client: server.Client, Reader: server.Client, Namespace: namespace})
+	m, err := mirror.New(mirror.Options{Member: "east", Client: server.Client, Reader: server.Client, Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestKeysAndIdentityOutliveTheAgent(t *testing.T) {
 // A hub that sends placements without end, or one without an end, fills no API server.
 func TestFloodStopsAtTheCeiling(t *testing.T) {
 	ns := server.Namespace(t)
-	m, err := mirror.New(mirror.Options{
+	m, err := mirror.New(mirror.Options{Member: "east",
 		Client: server.Client, Reader: server.Client, Namespace: ns,
 		Policy: func() ceiling.Policy { return ceiling.Policy{MaxProxySets: 3} },
 	})

@@ -77,3 +77,12 @@ func comeBackAfter(err error) (time.Duration, bool) {
 	}
 	return 0, false
 }
+
+// stranger tells whether the hub says that the agent does not speak for the member, or not yet.
+func stranger(err error) bool {
+	var status *connect.Error
+	if !errors.As(err, &status) {
+		return false
+	}
+	return status.Code() == connect.CodePermissionDenied || status.Code() == connect.CodeFailedPrecondition
+}

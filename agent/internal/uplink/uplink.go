@@ -60,6 +60,10 @@ type Options struct {
 	// Providers and Networks are what the member offers.
 	Providers, Networks []string
 
+	// Join makes the agent speak for the member. It is called where the hub says that it does not; nil means that only a
+	// person can change that.
+	Join func(ctx context.Context) error
+
 	Applier Applier
 	Outbox  *Outbox
 	Clock   clock.Clock
@@ -119,6 +123,12 @@ func (u *Uplink) Run(ctx context.Context) error {
 		lived := u.o.Clock.Since(began)
 		if lived >= steady {
 			attempt = 0
+		}
+		if u.o.Join != nil && stranger(err) {
+			if err = u.o.Join(ctx); err == nil {
+				attempt = 0
+				continue
+			}
 		}
 		wait := pause(err, attempt, mathrand.Float64())
 		u.o.Logger.Info("no session with the hub", "err", err, "lived", lived.Round(time.Millisecond).String(),

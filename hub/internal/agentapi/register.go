@@ -82,6 +82,9 @@ func NewRegistrar(o RegistrarOptions) (*Registrar, error) {
 
 // Register trades a join token and a certificate request for a certificate. Everything is checked before anything is
 // written, in the order: rate, form, token, key, member.
+//
+// A caller that has a certificate asks for a further member, and is answered with another certificate of its own name. It
+// needs no token for what it speaks for already. For anything else without a token that is good, a person is waited for.
 func (r *Registrar) Register(ctx context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error) {
 	now := r.o.Clock.Now()
 	if !r.limiter.AllowN(now, 1) {
@@ -97,9 +100,13 @@ func (r *Registrar) Register(ctx context.Context, req *agentv1.RegisterRequest) 
 	}
 	log := r.o.Logger.With("member", req.GetMember(), "clusterUID", req.GetIdentity().GetClusterUid(),
 		"namespace", req.GetIdentity().GetNamespace(), "agentVersion", req.GetAgentVersion())
-	grant, err := r.o.Tokens.Redeem(ctx, req.GetToken(), req.GetMember())
-	if err != nil {
-		return nil, r.refuse(ctx, log, "register", err)
+	caller := ""
+	if agent, err := callingAgent(ctx); err == nil {
+		caller, log = agent, log.With("agent", agent)
+	}
+	grant, noToken := r.o.Tokens.Redeem(ctx, req.GetToken(), req.GetMember())
+	if noToken != nil && (caller == "" || !isRefusedToken(noToken)) {
+		return nil, r.refuse(ctx, log, "register", noToken)
 	}
 	if err := identity.CheckCSR(req.GetCsr()); err != nil {
 		return nil, r.refuse(ctx, log, "register", err)
@@ -110,6 +117,8 @@ func (r *Registrar) Register(ctx context.Context, req *agentv1.RegisterRequest) 
 		Region:   req.GetRegion(),
 		Country:  req.GetCountry(),
 		Grant:    grant,
+		Agent:    caller,
+		NoToken:  noToken,
 	})
 	if err != nil {
 		return nil, r.refuse(ctx, log, "register", err)
@@ -175,6 +184,16 @@ func (r *Registrar) refuse(ctx context.Context, log *slog.Logger, call string, e
 	}
 	log.InfoContext(ctx, "agent refused", "call", call, "code", code.String(), "err", err)
 	return connect.NewError(code, err.Error())
+}
+
+// isRefusedToken tells a token that is of no use from one that could not be looked up.
+func isRefusedToken(err error) bool {
+	for _, refusal := range []error{identity.ErrMalformedToken, identity.ErrUnknownToken, identity.ErrExpiredToken, identity.ErrOtherMember} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
 }
 
 // codeOf is the one place that knows which code a refusal of package identity becomes.

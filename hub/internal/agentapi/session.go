@@ -160,6 +160,9 @@ func (c *conversation) greeted(s *session.Session, hello *agentv1.Hello) error {
 			return connect.Errorf(connect.CodeInvalidArgument, "Hello needs a %s of 1 to %d bytes, not of %d", name, maxName, len(value))
 		}
 	}
+	if id := hello.GetIdentity(); len(id.GetProject()) > maxName || len(id.GetRegion()) > maxName {
+		return connect.Errorf(connect.CodeInvalidArgument, "Hello has an identity.project or identity.region of more than %d bytes", maxName)
+	}
 	c.log = c.log.With("member", c.member, "instance", hello.GetInstance())
 	memberUID, err := c.authorize()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,8 +17,12 @@ import (
 	agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 )
 
-// writeAttempts bounds how often a write is tried when somebody else keeps changing the same MemberCluster.
-const writeAttempts = 5
+const (
+	// writeAttempts bounds how often a write is tried when somebody else keeps changing the same MemberCluster.
+	writeAttempts = 5
+	// maxWaiting bounds the members of one agent that wait to be accepted: without a token each costs it nothing.
+	maxWaiting = 16
+)
 
 // Membership decides which agent may speak for which member. A member has one identity, bound when an agent first
 // claims it after it was accepted, and one agent, named by spec.agentRef.
@@ -61,6 +66,9 @@ func (m *Membership) Authorize(ctx context.Context, agent, member string, id *ag
 		}
 		if object.Status.Identity != nil {
 			return string(object.UID), nil
+		}
+		if err := m.checkElsewhere(ctx, Claim{Member: member}, identity); err != nil {
+			return "", err
 		}
 		err = m.bind(ctx, &object, identity)
 		if err == nil {
@@ -119,12 +127,21 @@ type Claim struct {
 	Region, Country string
 	// Grant is what the agent's token allows.
 	Grant JoinGrant
+	// Agent is the name in the certificate of an agent that is enrolled already and asks for a further member; empty for
+	// one that has none.
+	Agent string
+	// NoToken says why such an agent has no token that is good for the member; nil if it has one.
+	NoToken error
 }
 
 // Claim lets a registering agent speak for a member and returns the name that its certificate is to have. It creates
 // the MemberCluster if there is none. The cluster that holds the member already is given the same name again; any
 // other is refused. A member that waits to be accepted is claimed by nobody, and the claim changes nothing but to
 // create it.
+//
+// An agent that is enrolled already adds the member to those that it speaks for. Without a token that is good for it the
+// member waits to be accepted with the agent's name on it, so that a person decides once; where somebody else has made
+// the MemberCluster, only a token proves whom it was made for.
 //
 // Refusals wrap [ErrInvalid], [ErrUnknownMember], [ErrNotAccepted], [ErrNotYours] or [ErrIdentityConflict]; any other
 // error means that the API server did not answer and that trying again may help.
@@ -139,8 +156,13 @@ func (m *Membership) Claim(ctx context.Context, c Claim) (agent string, err erro
 	if err := checkPlace(c.Region, c.Country); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := m.checkElsewhere(ctx, c.Member, identity); err != nil {
+	if err := m.checkElsewhere(ctx, c, identity); err != nil {
 		return "", err
+	}
+	if c.NoToken != nil {
+		if err := m.MayRenew(ctx, c.Agent); err != nil {
+			return "", err
+		}
 	}
 	for range writeAttempts {
 		agent, err = m.claim(ctx, c, identity)
@@ -151,20 +173,45 @@ func (m *Membership) Claim(ctx context.Context, c Claim) (agent string, err erro
 	return "", err
 }
 
-// checkElsewhere refuses a cluster that is a member under another name: two agents would rule one namespace.
-func (m *Membership) checkElsewhere(ctx context.Context, member string, identity v1alpha1.MemberIdentity) error {
+// checkElsewhere refuses a cluster, or a region, that is a member under another name: two would rule one namespace, or one
+// region. It also bounds how many members an agent may have waiting.
+func (m *Membership) checkElsewhere(ctx context.Context, c Claim, identity v1alpha1.MemberIdentity) error {
 	var list v1alpha1.MemberClusterList
 	if err := m.client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list MemberClusters: %w", err)
 	}
+	waiting := 0
 	for i := range list.Items {
 		other := &list.Items[i]
-		if other.Name != member && other.Status.Identity != nil && *other.Status.Identity == identity {
-			return fmt.Errorf("%w: this cluster and namespace are member %q already; set member.name to that, or `kubectl delete membercluster %s` first",
-				ErrIdentityConflict, other.Name, other.Name)
+		if other.Name == c.Member {
+			continue
 		}
+		if ref := other.Spec.AgentRef; ref != nil && ref.Name == c.Agent && !other.Spec.Accepted {
+			waiting++
+		}
+		if other.Status.Identity == nil || !samePlace(*other.Status.Identity, identity) {
+			continue
+		}
+		what := "this cluster and namespace are"
+		if identity.Project != "" {
+			what = fmt.Sprintf("region %s of project %s is", identity.Region, identity.Project)
+		}
+		return fmt.Errorf("%w: %s member %q already; use that name, or `kubectl delete membercluster %s` first",
+			ErrIdentityConflict, what, other.Name, other.Name)
+	}
+	if c.NoToken != nil && waiting >= maxWaiting {
+		return fmt.Errorf("%w: %d members of agent %q wait to be accepted, and that is the most; accept or delete some, see `shoalctl member list`",
+			ErrNotAccepted, waiting, c.Agent)
 	}
 	return nil
+}
+
+// samePlace tells whether two identities are of one cluster and namespace, or of one region.
+func samePlace(a, b v1alpha1.MemberIdentity) bool {
+	if a.Project != "" || b.Project != "" {
+		return a.Project == b.Project && a.Region == b.Region
+	}
+	return a.ClusterUID == b.ClusterUID && a.Namespace == b.Namespace
 }
 
 func (m *Membership) claim(ctx context.Context, c Claim, identity v1alpha1.MemberIdentity) (string, error) {
@@ -179,23 +226,32 @@ func (m *Membership) claim(ctx context.Context, c Claim, identity v1alpha1.Membe
 	case err != nil:
 		return "", fmt.Errorf("read MemberCluster %q: %w", c.Member, err)
 	}
-	spec, err := decideClaim(&object, c, identity)
-	if err != nil {
-		return "", err
+	spec, refusal := decideClaim(&object, c, identity)
+	if refusal != nil && !errors.Is(refusal, ErrNotAccepted) {
+		return "", refusal
 	}
-	// Identity first: if only one of the two is written, the same cluster can go on and no other can.
-	if object.Status.Identity == nil {
+	// Identity first: if only one of the two is written, the same cluster can go on and no other can. Nothing is bound to
+	// who is not accepted.
+	if object.Status.Identity == nil && refusal == nil {
 		if err := m.bind(ctx, &object, identity); err != nil {
 			return "", err
 		}
 	}
 	if equality.Semantic.DeepEqual(object.Spec, spec) {
-		return spec.AgentRef.Name, nil
+		return nameOf(spec, refusal)
 	}
 	base := object.DeepCopy()
 	object.Spec = spec
 	if err := m.client.Patch(ctx, &object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("claim MemberCluster %q: %w", c.Member, err)
+	}
+	return nameOf(spec, refusal)
+}
+
+// nameOf gives the name of the agent that speaks for a member, if it is not refused.
+func nameOf(spec v1alpha1.MemberClusterSpec, refusal error) (string, error) {
+	if refusal != nil {
+		return "", refusal
 	}
 	return spec.AgentRef.Name, nil
 }
@@ -203,6 +259,9 @@ func (m *Membership) claim(ctx context.Context, c Claim, identity v1alpha1.Membe
 func newMember(c Claim) v1alpha1.MemberCluster {
 	object := v1alpha1.MemberCluster{ObjectMeta: metav1.ObjectMeta{Name: c.Member, Labels: c.Grant.Labels}}
 	object.Spec.Accepted = c.Grant.Accept
+	if c.Agent != "" {
+		object.Spec.AgentRef = &v1alpha1.AgentRef{Name: c.Agent}
+	}
 	setPlace(&object.Spec, c)
 	return object
 }
@@ -221,7 +280,8 @@ func setPlace(spec *v1alpha1.MemberClusterSpec, c Claim) {
 	}
 }
 
-// decideClaim is the decision of [Membership.Claim]: the spec that the member is to have.
+// decideClaim is the decision of [Membership.Claim]: the spec that the member is to have. With [ErrNotAccepted] it is to
+// have that spec all the same: it says whom to accept.
 func decideClaim(object *v1alpha1.MemberCluster, c Claim, identity v1alpha1.MemberIdentity) (v1alpha1.MemberClusterSpec, error) {
 	spec := *object.Spec.DeepCopy()
 	if !object.DeletionTimestamp.IsZero() {
@@ -230,7 +290,14 @@ func decideClaim(object *v1alpha1.MemberCluster, c Claim, identity v1alpha1.Memb
 	if err := checkIdentity(object, identity); err != nil {
 		return spec, err
 	}
-	if spec.AgentRef != nil && object.Status.Identity == nil {
+	if spec.AgentRef != nil && c.Agent != "" && spec.AgentRef.Name != c.Agent {
+		return spec, fmt.Errorf("%w: another agent speaks for member %q; choose another name, or `kubectl delete membercluster %s` if that one is gone",
+			ErrNotYours, object.Name, object.Name)
+	}
+	if spec.AgentRef == nil && c.NoToken != nil {
+		return spec, fmt.Errorf("%w: member %q waits for an agent with a token, and this one has none that is good for it (%v)", ErrNotYours, object.Name, c.NoToken)
+	}
+	if spec.AgentRef != nil && c.Agent == "" && object.Status.Identity == nil {
 		// Somebody wrote agentRef by hand. That agent has a certificate and needs no token; to hand its name to
 		// whoever holds one would give away all members it speaks for.
 		return spec, fmt.Errorf("%w: member %q waits for agent %q; remove its spec.agentRef to let another agent register", ErrNotYours, object.Name, spec.AgentRef.Name)
@@ -239,7 +306,14 @@ func decideClaim(object *v1alpha1.MemberCluster, c Claim, identity v1alpha1.Memb
 	if c.Grant.Accept && spec.AgentRef == nil {
 		spec.Accepted = true
 	}
-	if !spec.Accepted {
+	if spec.AgentRef == nil && c.Agent != "" {
+		spec.AgentRef = &v1alpha1.AgentRef{Name: c.Agent}
+	}
+	switch {
+	case !spec.Accepted && c.NoToken != nil:
+		return spec, fmt.Errorf("%w: member %q was added to an agent that has joined before, and its join token is of no use for it (%v); "+
+			"on the hub run `shoalctl member accept %s`, or give the agent a new token", ErrNotAccepted, object.Name, c.NoToken, object.Name)
+	case !spec.Accepted:
 		return spec, notAccepted(object.Name)
 	}
 	if spec.AgentRef == nil {
@@ -255,13 +329,13 @@ func checkIdentity(object *v1alpha1.MemberCluster, identity v1alpha1.MemberIdent
 	if bound == nil || *bound == identity {
 		return nil
 	}
-	return fmt.Errorf("%w: member %q is another cluster, or another namespace of this one (status.identity of MemberCluster %s says which): choose another member.name, or `kubectl delete membercluster %s` if that one is gone",
+	return fmt.Errorf("%w: member %q is another cluster or region, or another namespace of this one (status.identity of MemberCluster %s says which): choose another member.name, or `kubectl delete membercluster %s` if that one is gone",
 		ErrIdentityConflict, object.Name, object.Name, object.Name)
 }
 
 func notAccepted(member string) error {
-	return fmt.Errorf("%w: member %q waits to be accepted; on the hub's cluster run: kubectl patch membercluster %s --type merge -p '{\"spec\":{\"accepted\":true}}'",
-		ErrNotAccepted, member, member)
+	return fmt.Errorf("%w: member %q waits to be accepted; run `shoalctl member accept %s`, or on the hub's cluster: kubectl patch membercluster %s --type merge -p '{\"spec\":{\"accepted\":true}}'",
+		ErrNotAccepted, member, member, member)
 }
 
 // newAgentName makes a name that was never used before: certificates of an agent whose member was deleted and made
@@ -298,12 +372,14 @@ func (m *Membership) bind(ctx context.Context, object *v1alpha1.MemberCluster, i
 }
 
 func identityOf(id *agentv1.MemberIdentity) (v1alpha1.MemberIdentity, error) {
-	identity := v1alpha1.MemberIdentity{ClusterUID: id.GetClusterUid(), Namespace: id.GetNamespace()}
+	identity := v1alpha1.MemberIdentity{ClusterUID: id.GetClusterUid(), Namespace: id.GetNamespace(), Project: id.GetProject(), Region: id.GetRegion()}
 	switch {
 	case identity.ClusterUID == "" || len(identity.ClusterUID) > 128:
 		return identity, fmt.Errorf("%w: the member's cluster UID has %d characters; send the UID of its kube-system namespace", ErrInvalid, len(identity.ClusterUID))
 	case identity.Namespace == "" || len(identity.Namespace) > 63:
 		return identity, fmt.Errorf("%w: the member's namespace has %d characters; send the namespace of the agent", ErrInvalid, len(identity.Namespace))
+	case (identity.Project == "") != (identity.Region == "") || len(identity.Project) > 128 || len(identity.Region) > 63:
+		return identity, fmt.Errorf("%w: the member's project has %d characters and its region %d; a region has both, a cluster neither", ErrInvalid, len(identity.Project), len(identity.Region))
 	}
 	return identity, nil
 }

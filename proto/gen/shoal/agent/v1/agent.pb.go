@@ -25,13 +25,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// MemberIdentity is what makes a member the one it is, whatever its name.
+// MemberIdentity is what makes a member the one it is, whatever its name. A cluster is told by the first two fields, a
+// region of a cloud by the last two; the first two then say where its objects are kept.
 type MemberIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UID of the kube-system namespace.
 	ClusterUid string `protobuf:"bytes,1,opt,name=cluster_uid,json=clusterUid,proto3" json:"cluster_uid,omitempty"`
-	// Namespace in which the agent keeps its objects.
-	Namespace     string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Namespace in which the agent keeps the member's objects.
+	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Project that a region's machines are made in; empty for a cluster.
+	Project string `protobuf:"bytes,3,opt,name=project,proto3" json:"project,omitempty"`
+	// Region of the cloud; empty for a cluster.
+	Region        string `protobuf:"bytes,4,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -80,13 +85,27 @@ func (x *MemberIdentity) GetNamespace() string {
 	return ""
 }
 
+func (x *MemberIdentity) GetProject() string {
+	if x != nil {
+		return x.Project
+	}
+	return ""
+}
+
+func (x *MemberIdentity) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As printed by `shoalctl member join-token`.
+	// As printed by `shoalctl member join-token`. An agent that has a certificate may have none.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// PKCS #10, DER. Only its public key is used.
 	Csr []byte `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`
-	// Member the agent wants to speak for. The token must be bound to it.
+	// Member the agent wants to speak for. The token, if any, must be bound to it.
 	Member       string          `protobuf:"bytes,3,opt,name=member,proto3" json:"member,omitempty"`
 	Identity     *MemberIdentity `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
 	AgentVersion string          `protobuf:"bytes,5,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
@@ -1789,11 +1808,13 @@ var File_shoal_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1ashoal/agent/v1/agent.proto\x12\x0eshoal.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n" +
+	"\x1ashoal/agent/v1/agent.proto\x12\x0eshoal.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x01\n" +
 	"\x0eMemberIdentity\x12\x1f\n" +
 	"\vcluster_uid\x18\x01 \x01(\tR\n" +
 	"clusterUid\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xe4\x01\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
+	"\aproject\x18\x03 \x01(\tR\aproject\x12\x16\n" +
+	"\x06region\x18\x04 \x01(\tR\x06region\"\xe4\x01\n" +
 	"\x0fRegisterRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x16\n" +

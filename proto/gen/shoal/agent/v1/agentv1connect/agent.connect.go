@@ -60,7 +60,9 @@ var (
 // AgentServiceClient is a client for the shoal.agent.v1.AgentService service.
 type AgentServiceClient interface {
 	// Register trades a join token and a certificate request for a certificate. It is the only call that needs no
-	// client certificate. The subject of the request is ignored: the hub writes its own.
+	// client certificate. The subject of the request is ignored: the hub writes its own. An agent that has a certificate
+	// shows it when it registers for a further member, which it then speaks for as well; with no token that is good for
+	// the member, the member waits to be accepted.
 	Register(context.Context, *v1.RegisterRequest) (*v1.RegisterResponse, error)
 	// Renew trades a certificate request for the next certificate of the agent that calls.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
@@ -113,7 +115,9 @@ func (s AgentServiceSessionClientStream) Close() error {
 // AgentServiceHandler is an implementation of the shoal.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Register trades a join token and a certificate request for a certificate. It is the only call that needs no
-	// client certificate. The subject of the request is ignored: the hub writes its own.
+	// client certificate. The subject of the request is ignored: the hub writes its own. An agent that has a certificate
+	// shows it when it registers for a further member, which it then speaks for as well; with no token that is good for
+	// the member, the member waits to be accepted.
 	Register(context.Context, *v1.RegisterRequest) (*v1.RegisterResponse, error)
 	// Renew trades a certificate request for the next certificate of the agent that calls.
 	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)

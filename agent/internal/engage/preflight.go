@@ -1,0 +1,126 @@
+package engage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/shoal-dev/shoal/api/v1alpha1"
+)
+
+const (
+	// callTimeout bounds one call of a pre-flight, and flightTimeout all of them.
+	callTimeout, flightTimeout = 5 * time.Second, 20 * time.Second
+	// callsAtOnce is how many questions about rights are asked at a time.
+	callsAtOnce = 8
+)
+
+// right is what the agent must be allowed to do in a member's namespace.
+type right struct {
+	group, resource, subresource string
+	verbs                        []string
+}
+
+// rights are those of agent/doc.go that a cluster beside the agent's own must grant.
+var rights = []right{
+	{v1alpha1.GroupVersion.Group, "proxysets", "", []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{v1alpha1.GroupVersion.Group, "proxies", "", []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{v1alpha1.GroupVersion.Group, "proxysets", "status", []string{"patch"}},
+	{v1alpha1.GroupVersion.Group, "proxies", "status", []string{"patch"}},
+	{"", "pods", "", []string{"get", "list", "watch", "create", "delete"}},
+	{"", "configmaps", "", []string{"get", "create", "patch", "delete"}},
+}
+
+// Preflight looks whether a cluster can be a member: its API server answers, Shoal's kinds are installed, and the agent
+// has the rights that it needs in the namespace. It gives the UID of the cluster. Its errors are [Problem]s.
+func Preflight(ctx context.Context, config *rest.Config, namespace string) (clusterUID string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, flightTimeout)
+	defer cancel()
+	config = rest.CopyConfig(config)
+	config.Timeout, config.QPS = callTimeout, -1
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", &Problem{Reason: ReasonUnreachable, Err: err}
+	}
+	system, err := api.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return "", &Problem{Reason: ReasonNoRights, Err: errors.New("the agent may not get the namespace kube-system, whose UID is the cluster's; grant it")}
+	case err != nil:
+		return "", &Problem{Reason: ReasonUnreachable, Err: fmt.Errorf("its API server does not answer: %w", err)}
+	}
+	if err := checkKinds(ctx, api); err != nil {
+		return "", err
+	}
+	missing, err := missingRights(ctx, api, namespace)
+	if err != nil {
+		return "", &Problem{Reason: ReasonUnreachable, Err: fmt.Errorf("ask for the agent's rights: %w", err)}
+	}
+	if len(missing) > 0 {
+		return "", &Problem{Reason: ReasonNoRights, Err: fmt.Errorf("in namespace %s the agent may not %s; grant that, see docs/operations/members.md",
+			namespace, strings.Join(missing, ", "))}
+	}
+	return string(system.UID), nil
+}
+
+func checkKinds(_ context.Context, api *kubernetes.Clientset) error {
+	found, err := api.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return &Problem{Reason: ReasonUnreachable, Err: fmt.Errorf("ask for its kinds: %w", err)}
+	}
+	var missing []string
+	for _, kind := range []string{"ProxySet", "Proxy"} {
+		known := func(r metav1.APIResource) bool { return r.Kind == kind && !strings.Contains(r.Name, "/") }
+		if found == nil || !slices.ContainsFunc(found.APIResources, known) {
+			missing = append(missing, kind)
+		}
+	}
+	if len(missing) > 0 {
+		return &Problem{Reason: ReasonNoKinds, Err: fmt.Errorf("it does not have %s of %s; install the CRDs of the agent's chart there",
+			strings.Join(missing, " and "), v1alpha1.GroupVersion)}
+	}
+	return nil
+}
+
+func missingRights(ctx context.Context, api *kubernetes.Clientset, namespace string) ([]string, error) {
+	var asked []authorizationv1.ResourceAttributes
+	for _, r := range rights {
+		for _, verb := range r.verbs {
+			asked = append(asked, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.group, Resource: r.resource, Subresource: r.subresource})
+		}
+	}
+	allowed := make([]bool, len(asked))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(callsAtOnce)
+	for i := range asked {
+		group.Go(func() error {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &asked[i]}}
+			answer, err := api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			allowed[i] = answer.Status.Allowed
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var missing []string
+	for i, a := range asked {
+		if !allowed[i] {
+			missing = append(missing, strings.TrimSuffix(a.Verb+" "+a.Resource+"/"+a.Subresource, "/"))
+		}
+	}
+	return missing, nil
+}

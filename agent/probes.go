@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"crypto/x509"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
+	"github.com/shoal-dev/shoal/agent/internal/probe"
+)
+
+// prober makes the probe engines of the members. Each has its own, because verdicts freeze member by member; what bounds
+// their work they share.
+type prober struct {
+	c        Config
+	homeUID  string
+	prober   *probe.Prober
+	limiter  *probe.Limiter
+	verdicts *proxy.Verdicts
+}
+
+func newProber(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, homeUID string) (*prober, error) {
+	p, err := probe.NewProber(probe.ProberOptions{Roots: roots, Clock: c.Clock})
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := probe.NewLimiter(probe.DefaultProbes)
+	if err != nil {
+		return nil, err
+	}
+	return &prober{c: c, homeUID: homeUID, prober: p, limiter: limiter, verdicts: verdicts}, nil
+}
+
+// runner makes the probe engine of one member.
+func (p *prober) runner(member string) (*probe.Runner, error) {
+	// Agents start together when a hub's chart is upgraded; their probes must not meet at one target.
+	seed := fnv.New64a()
+	fmt.Fprint(seed, p.homeUID, p.c.Namespace, member)
+	log := p.c.Logger.With("member", member)
+	return probe.NewRunner(probe.RunnerOptions{
+		Probe:   p.prober.Probe,
+		Echoes:  echoes(p.c.Settings.Probe.Echoes(), p.c.Settings.Probe.ServerName),
+		Limiter: p.limiter,
+		Seed:    seed.Sum64(),
+		Clock:   p.c.Clock,
+		OnVerdict: func(v probe.Verdict, d probe.Probe, changed bool) {
+			log.Debug("probed", "uid", v.UID, "target", d.Echo, "class", d.Class, "detail", d.Detail, "state", v.State,
+				"dial", d.Dial, "connect", d.Connect, "tls", d.TLS, "firstByte", d.FirstByte, "whole", d.Latency)
+			if changed {
+				log.Info("verdict", "uid", v.UID, "state", v.State, "saturated", v.Saturated, "class", v.Class, "detail", v.Detail, "exits", v.Exits)
+				p.verdicts.Changed(v.UID)
+			}
+		},
+		OnFreeze: func(f probe.Freeze) { log.Warn("verdicts freeze or thaw", "freeze", f) },
+	})
+}
+
+func echoes(targets []netip.AddrPort, serverName string) []probe.Echo {
+	var list []probe.Echo
+	for _, t := range targets {
+		name := serverName
+		if name == "" {
+			name = t.Addr().String()
+		}
+		list = append(list, probe.Echo{ID: probe.EchoID(t.String()), Addr: t, ServerName: name})
+	}
+	return list
+}

@@ -88,7 +88,10 @@ func (c *Client) SetMetadata(ctx context.Context, zone, name, fingerprint string
 // resource is the instance as Compute Engine is asked for it: shielded, without a service account whose token could be
 // taken, and gone with its disk when it is gone.
 func resource(zone string, spec InstanceSpec) *computepb.Instance {
-	nic := &computepb.NetworkInterface{Network: &spec.Network}
+	nic := &computepb.NetworkInterface{}
+	if spec.Network != "" {
+		nic.Network = &spec.Network
+	}
 	if spec.Subnetwork != "" {
 		nic.Subnetwork = &spec.Subnetwork
 	}

@@ -16,7 +16,7 @@ type InstanceSpec struct {
 	// Image is projects/P/global/images/I, or …/images/family/F.
 	Image  string
 	DiskGB int64
-	// Network and Subnetwork are partial URLs; Subnetwork may be empty.
+	// Network and Subnetwork are partial URLs; either may be empty, and follows from the other then.
 	Network, Subnetwork string
 	// External gives the instance an address of the internet. Address is the reserved one; empty means any.
 	External bool

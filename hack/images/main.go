@@ -27,6 +27,11 @@ const usage = `usage: hack/images.sh COMMAND
   target [--prefix shoal]
          build and run the test target as a container on the clusters' network, and print
          SHOAL_TARGET_IP; hack/clusters.sh down removes it
+  compute [--prefix shoal]
+         build and run the Compute Engine fake on this machine, at the address of the clusters'
+         network; its machines are containers of the proxy image on that network. Prints
+         SHOAL_COMPUTE_ENDPOINT, SHOAL_COMPUTE_PROJECT and SHOAL_COMPUTE_ZONES;
+         hack/clusters.sh down ends it
 `
 
 var errUsage = errors.New(usage)
@@ -78,6 +83,8 @@ func run(ctx context.Context, args []string) error {
 		return load(ctx, k, b, *prefix, set.Args())
 	case "target":
 		return target(ctx, k, b, *prefix)
+	case "compute":
+		return compute(ctx, k, b, *prefix)
 	}
 	return fmt.Errorf("no command is named %q\n%w", args[0], errUsage)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+
+	"github.com/shoal-dev/shoal/hack/internal/engine"
 )
 
 // RunBeside runs an image as a container on the group's network, under the name PREFIX-NAME, and returns its address. One
@@ -24,10 +26,8 @@ func (k *Keeper) RunBeside(ctx context.Context, group *Group, name, image, archi
 				return netip.Addr{}, err
 			}
 		}
-		if !has(ctx, e, image) {
-			if _, err := e.Call(ctx, "load", "--quiet", "--input", archive); err != nil {
-				return netip.Addr{}, err
-			}
+		if err := loadBeside(ctx, e, image, archive); err != nil {
+			return netip.Addr{}, err
 		}
 		if _, err := e.Call(ctx, "run", "--detach", "--name", container, "--network", group.Network.Name,
 			"--label", groupLabel+"="+group.Prefix, "--restart", "no", "--cap-drop", "ALL", "--read-only",
@@ -43,4 +43,33 @@ func (k *Keeper) RunBeside(ctx context.Context, group *Group, name, image, archi
 		return netip.Addr{}, err
 	}
 	return netip.ParseAddr(strings.TrimSpace(text))
+}
+
+// LoadBeside brings an image into the group's engine itself, for containers that run beside the clusters.
+func (k *Keeper) LoadBeside(ctx context.Context, group *Group, image, archive string) error {
+	e, err := k.engineFor(ctx, group)
+	if err != nil {
+		return err
+	}
+	if err := loadBeside(ctx, e, image, archive); err != nil {
+		return err
+	}
+	return removeOldImages(ctx, e, image)
+}
+
+func loadBeside(ctx context.Context, e *engine.Engine, image, archive string) error {
+	if has(ctx, e, image) {
+		return nil
+	}
+	_, err := e.Call(ctx, "load", "--quiet", "--input", archive)
+	return err
+}
+
+// Docker returns the path of a client that the group's engine understands.
+func (k *Keeper) Docker(ctx context.Context, group *Group) (string, error) {
+	e, err := k.engineFor(ctx, group)
+	if err != nil {
+		return "", err
+	}
+	return e.Docker, nil
 }

@@ -22,6 +22,10 @@ func (k *Keeper) Down(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
+	// First: a process may make containers, and removes them when it ends.
+	if err := k.endProcesses(ctx, prefix); err != nil {
+		return err
+	}
 	e, err := k.engineToClean(ctx, group)
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ var sysctlPatterns = []string{
 var programs = []string{
 	"dockerd", "containerd", "containerd-shim", "containerd-shim-runc-v2", "docker-proxy", "runc", "shoal-runc", "kind", "kubectl", "kubeadm",
 	"kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "squid", "shoal-",
+	"beside-",
 }
 
 func processes(skip string) []string {

@@ -174,7 +174,35 @@ func (b *Builder) build(ctx context.Context, spec Spec, stamp stamp, squid, dir 
 	if err := cache.Make(one.Archive, func(tmp string) error { return imagefile.WriteArchive(tmp, image) }); err != nil {
 		return Built{}, err
 	}
-	return one, b.forgetOld(spec.Name, one.Archive)
+	// Each archive takes some 100 MB.
+	return one, b.forgetOld(b.Cache.Path("images", "shoal-"+spec.Name+"-*.tar"), one.Archive)
+}
+
+// Program builds a program that runs on this machine and not in an image, and returns its path; the name ends in a hash of
+// the content.
+func (b *Builder) Program(ctx context.Context, name, module, pkg string) (string, error) {
+	s, err := b.stamp(ctx, module)
+	if err != nil {
+		return "", err
+	}
+	dir := b.Cache.Path("bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	fresh := filepath.Join(dir, ".new-"+name)
+	defer os.Remove(fresh)
+	if err := b.compile(ctx, module, pkg, fresh, s); err != nil {
+		return "", err
+	}
+	sum, err := cache.FileSum(fresh)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, name+"-"+sum[:12])
+	if err := cache.Make(path, func(tmp string) error { return os.Rename(fresh, tmp) }); err != nil {
+		return "", err
+	}
+	return path, b.forgetOld(filepath.Join(dir, name+"-*"), path)
 }
 
 // compile builds one program as it will be released: static, without the workspace, and knowing what it is.
@@ -188,9 +216,9 @@ func (b *Builder) compile(ctx context.Context, module, pkg, out string, stamp st
 		"go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, pkg)
 }
 
-// forgetOld keeps the archives of the last few contents of an image; each takes some 100 MB.
-func (b *Builder) forgetOld(name, current string) error {
-	paths, err := filepath.Glob(b.Cache.Path("images", "shoal-"+name+"-*.tar"))
+// forgetOld keeps what was built of the last few contents of something.
+func (b *Builder) forgetOld(pattern, current string) error {
+	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +29,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/controller"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
 	"github.com/shoal-dev/shoal/hub/internal/echo"
+	"github.com/shoal-dev/shoal/hub/internal/external"
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
@@ -82,6 +85,7 @@ type hub struct {
 	startedAt  time.Time // from then on the keeper knows every lease
 	complete   bool      // and there was none before
 	dispatcher *dispatch.Dispatcher
+	owners     *external.Store
 	inventory  *inventory.Inventory
 	serving    *identity.Serving
 	membership *identity.Membership
@@ -220,8 +224,9 @@ func (h *hub) keep(ctx context.Context) error {
 func (h *hub) control(ctx context.Context) error {
 	h.dispatcher = dispatch.New()
 	h.inventory = inventory.New(inventory.Options{Clock: h.Clock})
+	h.owners = external.New(external.Options{Reader: h.live, Clock: h.Clock})
 	err := controller.Setup(h.manager, controller.Options{
-		Dispatcher: h.dispatcher, Inventory: h.inventory, Keeper: h.keeper,
+		Dispatcher: h.dispatcher, Inventory: h.inventory, Keeper: h.keeper, Credentials: h.owners,
 		StartedAt: h.startedAt, HistoryComplete: h.complete,
 		Clock: h.Clock, SkipNameValidation: h.SeveralInProcess,
 	})
@@ -283,6 +288,7 @@ func (h *hub) serveLeases(ctx context.Context) error {
 			Reader: h.manager.GetClient(), Namespace: h.Namespace, Clock: h.Clock,
 		}), log),
 		Signer: signer,
+		Owners: ownersOf(h.owners),
 		Logger: log,
 	})
 	if err != nil {
@@ -304,6 +310,15 @@ func (h *hub) serveLeases(ctx context.Context) error {
 func (h *hub) serveEcho(ctx context.Context) error {
 	h.stages.start(ctx, "echo", serve(echo.NewServer(h.serving.TLS()), h.open.echo, h.Logger.With("part", "echo"), nil))
 	return nil
+}
+
+// ownersOf lets the lease service know the credentials of proxies that someone else runs.
+func ownersOf(store *external.Store) leaseapi.Owners {
+	return leaseapi.OwnersFunc(func(fleet lease.FleetID, host string, port uint16) (username, password string, known bool) {
+		namespace, name, _ := strings.Cut(string(fleet), "/")
+		credentials, known := store.Lookup(types.NamespacedName{Namespace: namespace, Name: name}, host, port)
+		return credentials.Username, credentials.Password, known
+	})
 }
 
 // callers lets the lease service know its callers by API tokens.

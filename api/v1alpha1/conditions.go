@@ -38,8 +38,12 @@ const (
 	ReasonUnknownProvider = "UnknownProvider"
 	// ReasonNoMembers means that no member fits the placement.
 	ReasonNoMembers = "NoMembers"
-	// ReasonExternalUnsupported means that external endpoints are not served by this version.
-	ReasonExternalUnsupported = "ExternalUnsupported"
+	// ReasonCredentialsUnreadable means that the hub may not read Secrets in the fleet's namespace.
+	ReasonCredentialsUnreadable = "CredentialsUnreadable"
+	// ReasonCredentialsMissing means that a Secret with credentials is not there, or lacks a key.
+	ReasonCredentialsMissing = "CredentialsMissing"
+	// ReasonCredentialsInvalid means that credentials cannot be sent to any proxy as they are written.
+	ReasonCredentialsInvalid = "CredentialsInvalid"
 	// ReasonPaused means that the fleet's spec asks for no changes.
 	ReasonPaused = "Paused"
 	// ReasonUnknownField means that the sender of a spec knows a field that the receiver does not.
@@ -78,6 +82,8 @@ const (
 
 	// ReasonNodeSNAT means that proxies on one node leave by the node's address.
 	ReasonNodeSNAT = "NodeSNAT"
+	// ReasonSharedOutside means that proxies that someone else runs leave by the same address.
+	ReasonSharedOutside = "SharedByOwner"
 	// ReasonDistinct means that each proxy leaves by an address of its own.
 	ReasonDistinct = "Distinct"
 	// ReasonNoExits means that no exit has been measured yet.

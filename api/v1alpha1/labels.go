@@ -44,6 +44,8 @@ const (
 	ComponentAPIToken = "api-token"
 	// ComponentJoinToken marks a Secret that holds the hash of a member's join token.
 	ComponentJoinToken = "join-token"
+	// ComponentCredentials marks a Secret of a member that holds credentials of proxies that someone else runs.
+	ComponentCredentials = "credentials"
 	// ComponentIdentity marks the Secret that holds the hub's UID and keys.
 	ComponentIdentity = "identity"
 

@@ -43,6 +43,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.provider) == has(oldSelf.provider) && (!has(self.provider) || self.provider == oldSelf.provider)",message="provider never changes; make another Proxy"
 // +kubebuilder:validation:XValidation:rule="has(self.provider) == (self.mode == 'Managed')",message="set provider with mode Managed, and only then"
 // +kubebuilder:validation:XValidation:rule="has(self.endpoint) == (self.mode == 'External')",message="set endpoint with mode External, and only then"
+// +kubebuilder:validation:XValidation:rule="!has(self.endpoint) || !has(oldSelf.endpoint) || (self.endpoint.host == oldSelf.endpoint.host && self.endpoint.port == oldSelf.endpoint.port)",message="host and port of an endpoint never change; make another Proxy"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.drain) || has(self.drain)",message="draining is one-way: drain can be moved, not taken back"
 type ProxySpec struct {
 	// mode says who runs the instance.
@@ -56,7 +57,7 @@ type ProxySpec struct {
 	Provider string `json:"provider,omitempty"`
 	// endpoint is where a proxy that someone else runs is reached.
 	// +optional
-	Endpoint *ExternalEndpoint `json:"endpoint,omitempty"`
+	Endpoint *ProxyEndpoint `json:"endpoint,omitempty"`
 
 	ProxySettings `json:",inline"`
 
@@ -95,7 +96,7 @@ const (
 )
 
 // Network names the network that an endpoint is reached on.
-// +kubebuilder:validation:Enum=PodIP;HostPort;VM
+// +kubebuilder:validation:Enum=PodIP;HostPort;VM;External
 type Network string
 
 // The networks.
@@ -106,6 +107,8 @@ const (
 	NetworkHostPort Network = "HostPort"
 	// NetworkVM is reached by whoever routes to the virtual machine.
 	NetworkVM Network = "VM"
+	// NetworkExternal is wherever someone else's proxy is reached.
+	NetworkExternal Network = "External"
 )
 
 // Endpoint is where a proxy is reached.

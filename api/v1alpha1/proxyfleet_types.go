@@ -48,7 +48,8 @@ type ProxyFleetSpec struct {
 	// +optional
 	Template *ProxyTemplate `json:"template,omitempty"`
 
-	// external lists proxies that someone else runs.
+	// external lists proxies that someone else runs: they are spread over members to be probed, and leased like any
+	// other. Nothing is ever made or removed for them.
 	// +optional
 	External *ExternalProxies `json:"external,omitempty"`
 
@@ -70,32 +71,6 @@ type ProxyFleetSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Leasing FleetLeasing `json:"leasing,omitzero"`
-}
-
-// ExternalProxies lists proxies that someone else runs.
-type ExternalProxies struct {
-	// endpoints are the proxies.
-	// +required
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=1000
-	// +listType=map
-	// +listMapKey=host
-	// +listMapKey=port
-	Endpoints []ExternalEndpoint `json:"endpoints"`
-}
-
-// ExternalEndpoint is a proxy that someone else runs.
-type ExternalEndpoint struct {
-	// host is a name or an address.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Host string `json:"host"`
-	// port is the proxy's port.
-	// +required
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port"`
 }
 
 // PlacementStrategy says how replicas are divided over members.

@@ -29,6 +29,7 @@ type ProxyPlacement struct {
 }
 
 // ProxyPlacementSpec is the decision how many proxies of one fleet revision run on one member.
+// +kubebuilder:validation:XValidation:rule="has(self.template) != has(self.external)",message="a placement has exactly one of template and external"
 // +kubebuilder:validation:XValidation:rule="self.member == oldSelf.member && self.fleet == oldSelf.fleet && self.revision == oldSelf.revision",message="member, fleet and revision of a placement never change; the hub makes another placement"
 type ProxyPlacementSpec struct {
 	// member is the MemberCluster's name.
@@ -39,14 +40,17 @@ type ProxyPlacementSpec struct {
 	// fleet is the ProxyFleet, in the same namespace.
 	// +required
 	Fleet FleetRef `json:"fleet"`
-	// revision is the hash of the template.
+	// revision is the hash of the template, or RevisionExternal.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision"`
 	// template is what the proxies are made from.
-	// +required
-	Template ProxyTemplate `json:"template"`
+	// +optional
+	Template ProxyTemplate `json:"template,omitzero"`
+	// external lists proxies that someone else runs, for the member to probe.
+	// +optional
+	External *PlacedExternal `json:"external,omitempty"`
 	// replicas is how many proxies are wanted, not counting those in drain.
 	// +required
 	// +kubebuilder:validation:Minimum=0
@@ -59,6 +63,10 @@ type ProxyPlacementSpec struct {
 	// +listMapKey=name
 	Drain []Drain `json:"drain,omitempty"`
 }
+
+// RevisionExternal is the revision of placements of proxies that someone else runs. They have no template, and change
+// where they are.
+const RevisionExternal = "external"
 
 // Drain is a proxy that must go.
 type Drain struct {

@@ -33,6 +33,7 @@ type ProxySet struct {
 }
 
 // ProxySetSpec is the hub's decision, in the form it travels to the member.
+// +kubebuilder:validation:XValidation:rule="has(self.template) != has(self.external)",message="set exactly one of template and external"
 type ProxySetSpec struct {
 	// placementUID is the UID of the ProxyPlacement on the hub.
 	// +required
@@ -43,14 +44,17 @@ type ProxySetSpec struct {
 	// fleetUID is the UID of the ProxyFleet on the hub.
 	// +required
 	FleetUID types.UID `json:"fleetUID"`
-	// revision is the hash of the template.
+	// revision is the hash of the template, or RevisionExternal.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision"`
 	// template is what the proxies are made from.
-	// +required
-	Template ProxyTemplate `json:"template"`
+	// +optional
+	Template ProxyTemplate `json:"template,omitzero"`
+	// external lists proxies that someone else runs. There is one Proxy for each; replicas counts those not in drain.
+	// +optional
+	External *SetExternal `json:"external,omitempty"`
 	// replicas is how many proxies are wanted, not counting those in drain.
 	// +required
 	// +kubebuilder:validation:Minimum=0

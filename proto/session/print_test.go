@@ -21,7 +21,8 @@ func printFrame(f *agentv1.Frame) string {
 	case *agentv1.Frame_SnapshotBegin:
 		return fmt.Sprintf("SnapshotBegin %d", k.SnapshotBegin.GetSnapshot())
 	case *agentv1.Frame_Upsert:
-		return fmt.Sprintf("Upsert %s@%d:%s #%d", k.Upsert.GetUid(), k.Upsert.GetGeneration(), k.Upsert.GetHash(), k.Upsert.GetSequence())
+		return fmt.Sprintf("Upsert %s@%d:%s #%d%s",
+			k.Upsert.GetUid(), k.Upsert.GetGeneration(), k.Upsert.GetHash(), k.Upsert.GetSequence(), printCredentials(k.Upsert))
 	case *agentv1.Frame_Tombstone:
 		return fmt.Sprintf("Tombstone %s #%d", k.Tombstone.GetUid(), k.Tombstone.GetSequence())
 	case *agentv1.Frame_SnapshotEnd:
@@ -46,6 +47,15 @@ func printFrame(f *agentv1.Frame) string {
 	}
 }
 
+// printCredentials names the credentials that go with an item.
+func printCredentials(u *agentv1.Upsert) string {
+	s := ""
+	for _, c := range u.GetCredentials() {
+		s += " with=" + c.GetKey()
+	}
+	return s
+}
+
 // printEvent writes an event the way transcripts have it.
 func printEvent(e Event) string {
 	switch e := e.(type) {
@@ -54,7 +64,7 @@ func printEvent(e Event) string {
 	case Welcomed:
 		return fmt.Sprintf("Welcomed epoch=%d", e.Welcome.GetEpoch())
 	case Apply:
-		return fmt.Sprintf("Apply %s@%d:%s", e.Upsert.GetUid(), e.Upsert.GetGeneration(), e.Upsert.GetHash())
+		return fmt.Sprintf("Apply %s@%d:%s%s", e.Upsert.GetUid(), e.Upsert.GetGeneration(), e.Upsert.GetHash(), printCredentials(e.Upsert))
 	case Delete:
 		if e.Pruned {
 			return "Delete " + e.UID + " (pruned)"

@@ -31,6 +31,9 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := replay(t, string(text))
+			if strings.Contains(got, "hush") {
+				t.Error("the transcript shows a password")
+			}
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -69,7 +72,7 @@ type script struct{ *world }
 
 // run runs a command:
 //
-//	hub|agent put UID GENERATION HASH   the end has an item to tell
+//	hub|agent put UID GENERATION HASH   the end has an item to tell, with a key of credentials behind it if they go with it
 //	hub|agent delete UID                it is no more
 //	hub|agent complete                  the end has put all it has
 //	hub|agent manual                    outcomes are reported by applied
@@ -120,6 +123,10 @@ func (s *script) run(args []string) error {
 func (s *script) at(p *peer, args []string) error {
 	switch args[0] {
 	case "put":
+		delete(p.credentials, args[1])
+		if len(args) > 4 {
+			p.credentials[args[1]] = args[4]
+		}
 		p.put(Version{UID: args[1], Generation: int64(number(args[2])), Hash: args[3]})
 	case "delete":
 		p.remove(args[1])

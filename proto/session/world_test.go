@@ -35,6 +35,8 @@ type peer struct {
 	gone     map[string]bool
 	complete bool
 	sequence uint64
+	// credentials are the keys of those that go with an item.
+	credentials map[string]string
 	// kept is what this end has been told.
 	kept map[string]Version
 	// working are the events whose outcome is not reported, by uid.
@@ -61,7 +63,7 @@ func newWorld(cfg Config) *world {
 func (w *world) newPeer(name string) *peer {
 	return &peer{
 		name: name, world: w, truth: map[string]Version{}, gone: map[string]bool{},
-		kept: map[string]Version{}, working: map[string]Event{}, acked: map[string]Acked{},
+		credentials: map[string]string{}, kept: map[string]Version{}, working: map[string]Event{}, acked: map[string]Acked{},
 	}
 }
 
@@ -106,7 +108,7 @@ func (w *world) connect() {
 		for i, uid := range slices.Sorted(maps.Keys(p.truth)) {
 			// One that has not read all it has knows some of it.
 			if p.complete || i%2 == 0 {
-				p.session.Put(upsertOf(p.truth[uid]))
+				p.session.Put(p.upsertOf(p.truth[uid]))
 			}
 		}
 		for _, uid := range slices.Sorted(maps.Keys(p.gone)) {
@@ -127,15 +129,22 @@ func (p *peer) config() Config {
 	return cfg
 }
 
-func upsertOf(v Version) *agentv1.Upsert {
-	return &agentv1.Upsert{Uid: v.UID, Generation: v.Generation, Hash: v.Hash}
+func (p *peer) upsertOf(v Version) *agentv1.Upsert {
+	u := &agentv1.Upsert{Uid: v.UID, Generation: v.Generation, Hash: v.Hash}
+	if key := p.credentials[v.UID]; key != "" {
+		u.Credentials = []*agentv1.OwnerCredentials{{Key: key, Username: "fish", Password: passwordOf(key)}}
+	}
+	return u
 }
+
+// passwordOf is what the credentials of a key hold. No transcript shows it.
+func passwordOf(key string) string { return "hush-" + key }
 
 func (p *peer) put(v Version) {
 	p.truth[v.UID] = v
 	delete(p.gone, v.UID)
 	if p.session != nil {
-		p.session.Put(upsertOf(v))
+		p.session.Put(p.upsertOf(v))
 	}
 }
 
@@ -152,7 +161,7 @@ func (p *peer) markComplete() {
 	p.complete = true
 	if p.session != nil {
 		for _, uid := range slices.Sorted(maps.Keys(p.truth)) {
-			p.session.Put(upsertOf(p.truth[uid]))
+			p.session.Put(p.upsertOf(p.truth[uid]))
 		}
 		p.session.Complete()
 	}
@@ -224,6 +233,11 @@ func (p *peer) outcome(uid, problem string) {
 	delete(p.working, uid)
 	switch e := e.(type) {
 	case Apply:
+		for _, c := range e.Upsert.GetCredentials() {
+			if c.GetPassword() != passwordOf(c.GetKey()) {
+				panic("credentials were lost or mixed up on the way")
+			}
+		}
 		if problem == "" {
 			p.kept[uid] = Version{UID: uid, Generation: e.Upsert.GetGeneration(), Hash: e.Upsert.GetHash()}
 		}

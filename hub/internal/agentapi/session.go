@@ -245,10 +245,16 @@ func (c *conversation) watch() {
 func (c *conversation) desire(_ time.Time, s *session.Session) error {
 	items, tombstones, ready := c.o.Dispatcher.Desired(c.member)
 	for _, item := range items {
-		s.Put(&agentv1.Upsert{
+		upsert := &agentv1.Upsert{
 			Uid: item.UID, Generation: item.Generation, Hash: item.Hash,
 			Body: &agentv1.Upsert_ProxySetSpec{ProxySetSpec: item.Spec},
-		})
+		}
+		for _, c := range item.Credentials {
+			upsert.Credentials = append(upsert.Credentials, &agentv1.OwnerCredentials{
+				Key: c.Key, Username: c.Username, Password: c.Password,
+			})
+		}
+		s.Put(upsert)
 	}
 	for _, uid := range tombstones {
 		s.Delete(uid)

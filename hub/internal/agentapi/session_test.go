@@ -58,6 +58,14 @@ func TestSession(t *testing.T) {
 	awaitAck(t, h, "s1", dispatch.Ack{Generation: 3, Hash: "h1"})
 	h.dispatcher.Set("east", dispatch.Item{UID: "s1", Generation: 4, Hash: "h2", Spec: []byte("{}")})
 	awaitAck(t, h, "s1", dispatch.Ack{Generation: 4, Hash: "h2"})
+	// Credentials go with the item, beside its spec.
+	with := dispatch.Item{UID: "s1", Generation: 4, Spec: []byte("{}")}.With([]dispatch.Credentials{{Key: "k1", Username: "fish", Password: "hush"}})
+	h.dispatcher.Set("east", with)
+	awaitAck(t, h, "s1", dispatch.Ack{Generation: 4, Hash: with.Hash})
+	a.await(t, "credentials at the agent", func() bool {
+		c := a.kept["s1"].GetCredentials()
+		return len(c) == 1 && c[0].GetKey() == "k1" && c[0].GetUsername() == "fish" && c[0].GetPassword() == "hush"
+	})
 	h.dispatcher.Remove("east", "s1")
 	h.dispatcher.Remove("east", "s7")
 	for !h.dispatcher.Gone("east", "s1") || !h.dispatcher.Gone("east", "s7") {

@@ -17,6 +17,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/controller/member"
 	"github.com/shoal-dev/shoal/hub/internal/controller/placement"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
+	"github.com/shoal-dev/shoal/hub/internal/external"
 	"github.com/shoal-dev/shoal/hub/internal/feed"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
 )
@@ -28,6 +29,8 @@ type Options struct {
 	Inventory  *inventory.Inventory
 	// Keeper answers for the lease engine. It may start later than the loops: they try again.
 	Keeper feed.Keeper
+	// Credentials are those of proxies that someone else runs.
+	Credentials *external.Store
 	// StartedAt is when the lease engine's history begins, as in lease.Options; HistoryComplete says that its journal
 	// survives a restart of the hub.
 	StartedAt       time.Time
@@ -42,8 +45,9 @@ type Options struct {
 
 // Setup adds every loop to the manager, whose scheme must know the hub's kinds. It starts nothing.
 func Setup(mgr ctrl.Manager, opts Options) error {
-	if opts.Dispatcher == nil || opts.Inventory == nil || opts.Keeper == nil || opts.Clock == nil || opts.StartedAt.IsZero() {
-		return errors.New("set Dispatcher, Inventory, Keeper, Clock and StartedAt of controller.Options")
+	if opts.Dispatcher == nil || opts.Inventory == nil || opts.Keeper == nil || opts.Credentials == nil || opts.Clock == nil ||
+		opts.StartedAt.IsZero() {
+		return errors.New("set Dispatcher, Inventory, Keeper, Credentials, Clock and StartedAt of controller.Options")
 	}
 	s := &setup{mgr: mgr, opts: opts}
 	steps := []struct {
@@ -106,15 +110,15 @@ func (s *setup) feed() error {
 func (s *setup) fleet() error {
 	return s.watchFleets(fleet.New(fleet.Options{
 		Client: s.mgr.GetClient(), Live: s.mgr.GetAPIReader(), Inventory: s.opts.Inventory, Keeper: s.opts.Keeper,
-		History: s.fed, HistoryComplete: s.opts.HistoryComplete, StartedAt: s.opts.StartedAt, Clock: s.opts.Clock,
+		History: s.fed, Credentials: s.opts.Credentials, HistoryComplete: s.opts.HistoryComplete, StartedAt: s.opts.StartedAt, Clock: s.opts.Clock,
 		Recorder: s.mgr.GetEventRecorder("fleet"),
 	}))
 }
 
 func (s *setup) placement() error {
 	r := placement.New(placement.Options{
-		Client: s.mgr.GetClient(), Dispatcher: s.opts.Dispatcher, Inventory: s.opts.Inventory, Clock: s.opts.Clock,
-		GiveUpAfter: s.opts.GiveUpAfter,
+		Client: s.mgr.GetClient(), Dispatcher: s.opts.Dispatcher, Inventory: s.opts.Inventory, Credentials: s.opts.Credentials,
+		Clock: s.opts.Clock, GiveUpAfter: s.opts.GiveUpAfter,
 	})
 	if err := s.mgr.Add(manager.RunnableFunc(r.Load)); err != nil {
 		return err

@@ -233,11 +233,15 @@ func TestNotAccepted(t *testing.T) {
 			func(f *v1alpha1.ProxyFleet) { f.Spec.Template.Spec.Provider = "moon" }, v1alpha1.ReasonUnknownProvider,
 			[]string{`no member offers provider "moon"`, "offers default, spare", "spec.template.spec.provider"},
 		},
-		"External": {
+		"CredentialsMissing": {
+			outside("owner", "192.0.2.1"), v1alpha1.ReasonCredentialsMissing,
+			[]string{"there is no Secret", "/owner", "username and password", "spec.external"},
+		},
+		"LabelOfOurs": {
 			func(f *v1alpha1.ProxyFleet) {
-				f.Spec.Template, f.Spec.Replicas = nil, nil
-				f.Spec.External = &v1alpha1.ExternalProxies{Endpoints: []v1alpha1.ExternalEndpoint{{Host: "192.0.2.1", Port: 3128}}}
-			}, v1alpha1.ReasonExternalUnsupported, []string{"replace spec.external by spec.template"},
+				outside("", "192.0.2.1")(f)
+				f.Spec.External.Endpoints[0].Labels = map[string]string{"shoal.dev/tier": "gold"}
+			}, v1alpha1.ReasonInvalidSpec, []string{"192.0.2.1:3128", "shoal.dev/tier", "another prefix"},
 		},
 		"NoMembers": {
 			func(f *v1alpha1.ProxyFleet) {

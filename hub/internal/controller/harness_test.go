@@ -24,6 +24,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/controller/member"
 	"github.com/shoal-dev/shoal/hub/internal/controller/placement"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
+	"github.com/shoal-dev/shoal/hub/internal/external"
 	"github.com/shoal-dev/shoal/hub/internal/feed"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
@@ -43,6 +44,7 @@ type hub struct {
 	placements *placement.Reconciler
 	members    *member.Reconciler
 	recorder   *events.FakeRecorder
+	owners     *external.Store
 }
 
 // startHub starts a hub on what the API server holds. Its leases are new.
@@ -53,6 +55,7 @@ func startHub(t *testing.T, clock *clocktesting.FakeClock, c client.Client) *hub
 		recorder: events.NewFakeRecorder(10000),
 	}
 	started := clock.Now()
+	h.owners = external.New(external.Options{Reader: c, Clock: clock})
 	h.keeper = keeper.New(keeper.Options{
 		Engine:  lease.New(lease.Options{IDs: &lease.CountingIDs{}, Epoch: 1, StartedAt: started}),
 		Journal: keeper.NewMemory(keeper.MemoryOptions{}), Clock: clock,
@@ -72,9 +75,11 @@ func startHub(t *testing.T, clock *clocktesting.FakeClock, c client.Client) *hub
 	})
 	h.fleets = fleet.New(fleet.Options{
 		Client: c, Live: c, Inventory: h.inventory, Keeper: h.keeper, History: h.feed, StartedAt: started, Clock: clock,
-		Recorder: h.recorder,
+		Credentials: h.owners, Recorder: h.recorder,
 	})
-	h.placements = placement.New(placement.Options{Client: c, Dispatcher: h.dispatcher, Inventory: h.inventory, Clock: clock})
+	h.placements = placement.New(placement.Options{
+		Client: c, Dispatcher: h.dispatcher, Inventory: h.inventory, Credentials: h.owners, Clock: clock,
+	})
 	h.members = member.New(member.Options{
 		Client: c, Inventory: h.inventory, Dispatcher: h.dispatcher, Clock: clock, Recorder: h.recorder,
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
+	"github.com/shoal-dev/shoal/hub/internal/external"
 	"github.com/shoal-dev/shoal/hub/internal/feed"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
@@ -40,7 +41,8 @@ func TestSetup(t *testing.T) {
 	})
 	opts := Options{
 		Dispatcher: dispatch.New(), Inventory: inventory.New(inventory.Options{Clock: clock.RealClock{}}), Keeper: k,
-		StartedAt: started, Clock: clock.RealClock{}, SkipNameValidation: true,
+		Credentials: external.New(external.Options{Reader: server.Client, Clock: clock.RealClock{}}),
+		StartedAt:   started, Clock: clock.RealClock{}, SkipNameValidation: true,
 	}
 	if err := Setup(mgr, opts); err != nil {
 		t.Fatal(err)

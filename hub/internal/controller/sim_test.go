@@ -24,6 +24,7 @@ type sim struct {
 	epoch    uint64
 	made     int
 	sets     map[string]*v1alpha1.ProxySetSpec
+	secrets  map[string]string    // "user:password" by key, as last sent
 	proxies  map[string]*simProxy // by uid
 	hub      *hub
 	silent   bool // not heard, and hears nothing
@@ -35,6 +36,7 @@ type sim struct {
 
 type simProxy struct {
 	uid, name, placement string
+	endpoint             string // of someone else's proxy
 	ready                bool
 	created              time.Time
 }
@@ -69,6 +71,12 @@ func (m *sim) work() {
 			m.t.Fatal(err)
 		}
 		m.sets[item.UID] = spec
+		for _, c := range item.Credentials {
+			if m.secrets == nil {
+				m.secrets = map[string]string{}
+			}
+			m.secrets[c.Key] = c.Username + ":" + c.Password
+		}
 		h.dispatcher.Acked(m.name, item.UID, item.Generation, item.Hash, "")
 	}
 	for _, uid := range tombstones {
@@ -107,6 +115,10 @@ func (m *sim) converge(uid string, spec *v1alpha1.ProxySetSpec, now time.Time) {
 	for _, d := range spec.Drain {
 		drain[d.Name] = d.Deadline.Time
 	}
+	if spec.External != nil {
+		m.convergeOutside(uid, spec, drain, now)
+		return
+	}
 	kept := 0
 	for _, p := range m.of(uid) {
 		deadline, drains := drain[p.name]
@@ -126,6 +138,42 @@ func (m *sim) converge(uid string, spec *v1alpha1.ProxySetSpec, now time.Time) {
 		}
 		m.proxies[p.uid] = p
 	}
+}
+
+// convergeOutside has one proxy for each endpoint, and removes none but those in drain.
+func (m *sim) convergeOutside(uid string, spec *v1alpha1.ProxySetSpec, drain map[string]time.Time, now time.Time) {
+	have := map[string]bool{}
+	for _, p := range m.of(uid) {
+		have[p.name] = true
+		deadline, drains := drain[p.name]
+		switch {
+		case !drains:
+			p.ready = p.ready || !m.unready
+		case !deadline.After(now):
+			m.drop(p)
+		}
+	}
+	for _, e := range spec.External.Endpoints {
+		name := "ps-" + uid[:8] + "-" + e.Name
+		if _, drains := drain[name]; have[name] || drains {
+			continue
+		}
+		m.made++
+		p := &simProxy{uid: fmt.Sprintf("%s-uid-%03d", m.name, m.made), name: name, placement: uid, created: now, endpoint: e.Host}
+		m.proxies[p.uid] = p
+	}
+}
+
+// probed are the hosts of someone else's proxies that the member probes, sorted.
+func (m *sim) probed() []string {
+	hosts := []string{}
+	for _, p := range m.proxies {
+		if p.endpoint != "" {
+			hosts = append(hosts, p.endpoint)
+		}
+	}
+	slices.Sort(hosts)
+	return hosts
 }
 
 // report tells everything.

@@ -11,6 +11,7 @@ package dispatch
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"sync"
 )
@@ -21,11 +22,27 @@ type Item struct {
 	UID string
 	// Generation is the generation of the ProxyPlacement that Spec was made from.
 	Generation int64
-	// Hash is the SHA-256 of Spec, in hex.
+	// Hash is the SHA-256 of Spec, in hex; with credentials, of Spec and the keys of those.
 	Hash string
 	// Spec is the canonical JSON of a ProxySetSpec. Nobody changes it once it is here.
 	Spec []byte
+	// Credentials are what Spec names as credentials of proxies that someone else runs, as far as they are known. What is
+	// missing the member goes on with as it has it. Nobody changes them once they are here.
+	Credentials []Credentials
 }
+
+// Credentials are a user name and a password that proxies of one owner take, and how an item's Spec names them. However
+// they are printed or logged, they do not show.
+type Credentials struct{ Key, Username, Password string }
+
+// String hides what they are.
+func (c Credentials) String() string { return "credentials " + c.Key }
+
+// GoString hides what they are.
+func (c Credentials) GoString() string { return c.String() }
+
+// LogValue hides what they are.
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // Ack is what a member last confirmed of an item.
 type Ack struct {

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -165,6 +167,32 @@ func TestConverges(t *testing.T) {
 			t.Fatalf("kept: %+v", m)
 		}
 	})
+}
+
+// TestCredentials checks that an item's hash tells of credentials that come with it, and never what they are; and that
+// printing them does not show them.
+func TestCredentials(t *testing.T) {
+	bare, err := NewItem("a", 1, map[string]int{"x": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := bare.With([]Credentials{{"k1", "fish", "hush"}, {"k2", "crab", "shush"}})
+	if again := bare.With([]Credentials{{"k2", "crab", "other"}, {"k1", "fish", "words"}}); again.Hash != one.Hash {
+		t.Error("the hash speaks of more than the keys, or of their order")
+	}
+	if other := bare.With([]Credentials{{"k3", "fish", "hush"}}); other.Hash == one.Hash || other.Hash == bare.Hash || one.Hash == bare.Hash {
+		t.Error("other keys, the same hash")
+	}
+	if bare.With(nil).Hash != bare.Hash || len(bare.Credentials) != 0 {
+		t.Error("an item changed")
+	}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("sent", "credentials", one.Credentials[0], "item", one)
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s", one, one, one.Credentials, one.Credentials[0]), log.String()} {
+		if strings.Contains(text, "hush") || strings.Contains(text, "fish") {
+			t.Errorf("printed: %s", text)
+		}
+	}
 }
 
 func TestCanonical(t *testing.T) {

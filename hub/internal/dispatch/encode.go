@@ -2,10 +2,12 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Canonical writes v as JSON that is the same for the same content: keys sorted, no space, numbers as they are.
@@ -36,4 +38,20 @@ func NewItem(uid string, generation int64, spec any) (Item, error) {
 		return Item{}, err
 	}
 	return Item{UID: uid, Generation: generation, Hash: Hash(text), Spec: text}, nil
+}
+
+// With returns the item with credentials. Its hash speaks of their keys, never of what they are, so that a member is told
+// of credentials that were not known before.
+func (i Item) With(credentials []Credentials) Item {
+	if len(credentials) == 0 {
+		return i
+	}
+	i.Credentials = slices.Clone(credentials)
+	slices.SortFunc(i.Credentials, func(a, b Credentials) int { return cmp.Compare(a.Key, b.Key) })
+	text := slices.Clone(i.Spec)
+	for _, c := range i.Credentials {
+		text = append(append(text, '\n'), c.Key...)
+	}
+	i.Hash = Hash(text)
+	return i
 }

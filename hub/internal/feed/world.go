@@ -39,11 +39,14 @@ type placed struct {
 	// going says that the placement is being deleted.
 	going bool
 	drain map[string]time.Time
+	// endpoints are those of proxies that someone else runs, by name; nil for a placement of our own.
+	endpoints map[string]v1alpha1.PlacedEndpoint
 }
 
 func (p placed) equal(q placed) bool {
 	return p.fleet == q.fleet && p.member == q.member && p.site == q.site && p.going == q.going &&
-		maps.Equal(p.labels, q.labels) && maps.EqualFunc(p.drain, q.drain, time.Time.Equal)
+		maps.Equal(p.labels, q.labels) && maps.EqualFunc(p.drain, q.drain, time.Time.Equal) &&
+		(p.endpoints == nil) == (q.endpoints == nil) && maps.EqualFunc(p.endpoints, q.endpoints, sameEndpoint)
 }
 
 // readWorld reads all objects. served are the UIDs of fleets that a hub has taken up already, this one or another.
@@ -83,7 +86,7 @@ func readWorld(
 	}
 	for i := range fleets.Items {
 		fleet := &fleets.Items[i]
-		if !fleet.DeletionTimestamp.IsZero() || fleet.Spec.External != nil {
+		if !fleet.DeletionTimestamp.IsZero() {
 			continue // nothing of it may be granted
 		}
 		before, _ := heldBefore(fleet.UID)
@@ -106,6 +109,7 @@ func readWorld(
 		w.placements[string(p.UID)] = placed{
 			fleet: FleetID(p.Namespace, p.Spec.Fleet.Name), member: p.Spec.Member, site: w.sites[p.Spec.Member],
 			labels: p.Spec.Template.Metadata.Labels, going: !p.DeletionTimestamp.IsZero(), drain: drain,
+			endpoints: endpointsOf(p),
 		}
 	}
 	return w, served, nil
@@ -176,9 +180,15 @@ func (w world) proxy(view inventory.ProxyView) (lease.Proxy, bool) {
 		Draining: drains || of.going || r.GetDraining(), DrainDeadline: deadline,
 		LastSeen: view.ReceivedAt, LastReady: view.LastReady,
 	}
+	if of.endpoints != nil {
+		of.outside(&p)
+	}
 	for _, e := range r.GetEndpoints() {
 		if e.GetPort() == 0 || e.GetPort() > 65535 || e.GetHost() == "" {
 			continue // not a place anybody can reach
+		}
+		if of.endpoints != nil || e.GetNetwork() == string(v1alpha1.NetworkExternal) {
+			continue // where someone else's proxy is, its fleet says and no member
 		}
 		p.Endpoints = append(p.Endpoints, lease.Endpoint{
 			Network: lease.Network(e.GetNetwork()), Host: e.GetHost(), Port: uint16(e.GetPort()), TLS: e.GetTls(),

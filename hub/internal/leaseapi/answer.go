@@ -19,20 +19,21 @@ const noProxy = "localhost,127.0.0.1,::1,.svc,.cluster.local"
 
 // answer describes a live lease with all that a client needs, credentials included.
 func (s *service) answer(l *lease.Lease) (*leasev1.Lease, error) {
-	// By the time of the grant, so that asking again gives the same password and never one that lives longer.
-	token, err := s.signer.Sign(l.Granted, credential.ProxyUID(l.Proxy), credential.Principal(l.Principal), l.LifetimeEnd.Sub(l.Granted))
+	username, password, err := s.credentials(l)
 	if err != nil {
-		return nil, fmt.Errorf("sign the credentials of lease %s: %w", l.ID, err)
+		return nil, err
 	}
 	scheme := "http"
 	if l.Endpoint.TLS {
 		scheme = "https"
 	}
-	username, password := string(l.ID), token.Password
 	address := net.JoinHostPort(l.Endpoint.Host, strconv.Itoa(int(l.Endpoint.Port)))
-	// Neither part has a character that a URL would escape.
-	proxyURL := scheme + "://" + username + ":" + password + "@" + address
 	server := scheme + "://" + address
+	proxyURL, authorization := server, ""
+	if username != "" {
+		proxyURL = scheme + "://" + escaped(username) + ":" + escaped(password) + "@" + address
+		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password))
+	}
 	exits := exitTexts(l.Exits)
 	answer := &leasev1.Lease{
 		LeaseId:            string(l.ID),
@@ -53,7 +54,7 @@ func (s *service) answer(l *lease.Lease) (*leasev1.Lease, error) {
 		Port:               int32(l.Endpoint.Port),
 		Username:           username,
 		Password:           password,
-		ProxyAuthorization: "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password)),
+		ProxyAuthorization: authorization,
 		Playwright:         &leasev1.Playwright{Server: server, Username: username, Password: password},
 		Env: map[string]string{
 			"HTTP_PROXY": proxyURL, "http_proxy": proxyURL,
@@ -66,6 +67,20 @@ func (s *service) answer(l *lease.Lease) (*leasev1.Lease, error) {
 		answer.Exit = exits[0]
 	}
 	return answer, nil
+}
+
+// credentials are what a lease's proxy asks for: signed ones, or its owner's where someone else runs it; empty where that
+// one asks for none.
+func (s *service) credentials(l *lease.Lease) (username, password string, err error) {
+	if l.Endpoint.Network == networkExternal {
+		return s.ownersOf(l)
+	}
+	// By the time of the grant, so that asking again gives the same password and never one that lives longer.
+	token, err := s.signer.Sign(l.Granted, credential.ProxyUID(l.Proxy), credential.Principal(l.Principal), l.LifetimeEnd.Sub(l.Granted))
+	if err != nil {
+		return "", "", fmt.Errorf("sign the credentials of lease %s: %w", l.ID, err)
+	}
+	return string(l.ID), token.Password, nil
 }
 
 func renewed(l *lease.Lease) *leasev1.RenewResponse {

@@ -37,6 +37,8 @@ type Options struct {
 	Authenticator Authenticator
 	// Signer makes the credentials. Required.
 	Signer Signer
+	// Owners knows the credentials of proxies that someone else runs. Without it none of them is answered.
+	Owners Owners
 	// Logger gets unforeseen errors: discarded by default.
 	Logger *slog.Logger
 	// Interceptors run around every authenticated and refused call, inside of the recovery: metrics go here.
@@ -62,7 +64,7 @@ func New(o Options) (*Handler, error) {
 	interceptors = append(interceptors, o.Interceptors...)
 	interceptors = append(interceptors, faults(), authenticate(o.Authenticator, o.Logger))
 	server := connect.NewServer(interceptors...)
-	leasev1connect.RegisterLeaseServiceHandler(server, &service{keeper: o.Keeper, signer: o.Signer, log: o.Logger})
+	leasev1connect.RegisterLeaseServiceHandler(server, &service{keeper: o.Keeper, signer: o.Signer, owners: o.Owners, log: o.Logger})
 
 	codec := newJSONCodec()
 	mux := http.NewServeMux()

@@ -50,6 +50,7 @@ type hub struct {
 type dials struct {
 	wrap   func(leaseapi.Keeper) leaseapi.Keeper
 	signer leaseapi.Signer
+	owners leaseapi.Owners
 }
 
 func newHub(t *testing.T, d dials) *hub {
@@ -87,6 +88,7 @@ func newHub(t *testing.T, d dials) *hub {
 	}
 
 	options := leaseapi.Options{Keeper: h.keeper, Authenticator: leaseapi.AuthenticatorFunc(tokens), Signer: shared, Logger: logger}
+	options.Owners = d.owners
 	if d.wrap != nil {
 		options.Keeper = d.wrap(h.keeper)
 	}

@@ -39,7 +39,7 @@ var (
 )
 
 // networks are the ways to reach a proxy that Acquire can ask for.
-var networks = []lease.Network{"PodIP", "HostPort", "VM"}
+var networks = []lease.Network{"PodIP", "HostPort", "VM", networkExternal}
 
 // maxName bounds names of regions and members: what DNS, and so Kubernetes, allows.
 const maxName = 253
@@ -112,7 +112,7 @@ func (c *checks) network(name string) lease.Network {
 			return network
 		}
 	}
-	c.add("network", "network %q is unknown; write PodIP, HostPort or VM, or leave it out for the first that the proxy has", cut(name))
+	c.add("network", "network %q is unknown; write PodIP, HostPort, VM or External, or leave it out for the first that the proxy has", cut(name))
 	return ""
 }
 

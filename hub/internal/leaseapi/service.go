@@ -19,6 +19,7 @@ import (
 type service struct {
 	keeper Keeper
 	signer Signer
+	owners Owners
 	log    *slog.Logger
 }
 

@@ -326,7 +326,7 @@ func TestExternal(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "", func(p *v1alpha1.Proxy) {
 		p.Spec.Mode, p.Spec.Provider = v1alpha1.ModeExternal, ""
-		p.Spec.Endpoint = &v1alpha1.ExternalEndpoint{Host: "198.51.100.4", Port: 8000}
+		p.Spec.Endpoint = &v1alpha1.ProxyEndpoint{Host: "198.51.100.4", Port: 8000}
 	})
 	p := w.settle("p")
 	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionProvisioned, metav1.ConditionTrue, v1alpha1.ReasonExternal)

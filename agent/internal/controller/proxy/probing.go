@@ -47,7 +47,7 @@ func (s *scope) endpoints() []v1alpha1.Endpoint {
 	case len(s.violations) > 0:
 		return nil
 	case s.proxy.Spec.Mode == v1alpha1.ModeExternal && s.proxy.Spec.Endpoint != nil:
-		return []v1alpha1.Endpoint{{Network: v1alpha1.NetworkVM, Host: s.proxy.Spec.Endpoint.Host, Port: s.proxy.Spec.Endpoint.Port}}
+		return []v1alpha1.Endpoint{{Network: v1alpha1.NetworkExternal, Host: s.proxy.Spec.Endpoint.Host, Port: s.proxy.Spec.Endpoint.Port}}
 	case s.instance != nil && s.instance.State == provider.StateRunning:
 		return s.instance.Endpoints
 	case !s.seen && s.reason == v1alpha1.ReasonProviderError && s.proxy.DeletionTimestamp == nil:

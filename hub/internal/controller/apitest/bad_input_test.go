@@ -15,6 +15,9 @@ const (
 	from  = "template: {spec: {provider: default}}"
 )
 
+// external is a fleet with the endpoints.
+func external(endpoints string) string { return fleet + "{external: {endpoints: [" + endpoints + "]}}" }
+
 // TestBadInputIsRefused creates each object, which must fail, with words that help.
 func TestBadInputIsRefused(t *testing.T) {
 	tests := map[string]struct {
@@ -34,6 +37,26 @@ func TestBadInputIsRefused(t *testing.T) {
 			fleet + "{replicas: 2, external: {endpoints: [{host: a, port: 1}]}}",
 			[]string{"leave replicas out with external"},
 		},
+		// An endpoint is one proxy, written in one way.
+		"NoEndpoints":        {fleet + "{external: {endpoints: []}}", []string{"spec.external.endpoints", "at least 1"}},
+		"EndpointTwice":      {external("{host: a, port: 1}, {host: a, port: 1}"), []string{"Duplicate value"}},
+		"EndpointUpperCase":  {external("{host: Proxy.Example, port: 1}"), []string{"DNS name in lower case"}},
+		"EndpointWithScheme": {external(`{host: "http://proxy.example", port: 1}`), []string{"DNS name in lower case"}},
+		"EndpointWithUser":   {external(`{host: "fish:secret@proxy.example", port: 1}`), []string{"without brackets"}},
+		"EndpointInBrackets": {external(`{host: "[2001:db8::7]", port: 1}`), []string{"without brackets"}},
+		"EndpointLongIPv6":   {external(`{host: "2001:db8:0:0:0:0:0:7", port: 1}`), []string{"shortest form"}},
+		// Some resolvers take it for 127.0.0.1.
+		"EndpointShortIPv4":    {external("{host: \"127.1\", port: 1}"), []string{"IP address"}},
+		"EndpointOneNumber":    {external(`{host: "2130706433", port: 1}`), []string{"IP address"}},
+		"EndpointWithoutPort":  {external("{host: a}"), []string{"port", "Required"}},
+		"EndpointPortZero":     {external("{host: a, port: 0}"), []string{"port", "greater than or equal to 1"}},
+		"EndpointPortTooHigh":  {external("{host: a, port: 65536}"), []string{"port", "less than or equal to 65535"}},
+		"EndpointCountry":      {external("{host: a, port: 1, country: Spain}"), []string{"country"}},
+		"EndpointSecretUnname": {external("{host: a, port: 1, credentialsSecretRef: {}}"), []string{"credentialsSecretRef.name"}},
+		"ExternalLabelOfOurs": {
+			fleet + "{external: {labels: {shoal.dev/a: b}, endpoints: [{host: a, port: 1}]}}", []string{"choose another prefix"},
+		},
+		"TooManyEndpoints": {external(strings.Repeat("{host: a, port: 1}, ", 1001)), []string{"1000"}},
 		// Nothing could ever be replaced.
 		"NoSurgeAndNoUnavailable": {
 			fleet + "{" + from + ", update: {maxSurge: 0, maxUnavailable: 0}}", []string{"set maxSurge or maxUnavailable above 0"},
@@ -154,6 +177,15 @@ func TestForbiddenChangesAreRefused(t *testing.T) {
 			proxy + `{provider: default, drain: {deadline: "2026-01-01T00:00:00Z"}}`, proxy + "{provider: default}",
 			[]string{"draining is one-way"},
 		},
+		"EndpointMoved": {
+			proxy + "{mode: External, endpoint: {host: a, port: 1}}", proxy + "{mode: External, endpoint: {host: a, port: 2}}",
+			[]string{"host and port of an endpoint never change"},
+		},
+		"PlacementWithNothing": {
+			placement + "{member: east, fleet: {name: news, uid: u}, revision: r, replicas: 1, " + from + "}",
+			placement + "{member: east, fleet: {name: news, uid: u}, revision: r, replicas: 1}",
+			[]string{"exactly one of template and external"},
+		},
 		"PlacementMoved": {
 			placement + "{member: east, fleet: {name: news, uid: u}, revision: r, replicas: 1, " + from + "}",
 			placement + "{member: west, fleet: {name: news, uid: u}, revision: r, replicas: 1, " + from + "}",
@@ -189,6 +221,14 @@ func TestAllowedChanges(t *testing.T) {
 		"DrainMoved": {
 			proxy + `{provider: default, drain: {deadline: "2026-01-01T00:15:00Z"}}`,
 			proxy + `{provider: default, drain: {deadline: "2026-01-01T00:00:00Z"}}`,
+		},
+		// So the owner's new password takes effect without another proxy.
+		"EndpointChangesCredentials": {
+			proxy + "{mode: External, endpoint: {host: a, port: 1}}",
+			proxy + "{mode: External, endpoint: {host: a, port: 1, credentialsSecretRef: {name: s, key: k}}}",
+		},
+		"FleetBecomesExternal": {
+			fleet + "{replicas: 2, " + from + "}", external(`{host: "2001:db8::7", port: 1}, {host: 192.0.2.7, port: 1}, {host: a-1.example, port: 1}`),
 		},
 		"DrainBegins": {
 			proxy + `{provider: default}`, proxy + `{provider: default, drain: {deadline: "2026-01-01T00:00:00Z"}}`,
@@ -247,6 +287,9 @@ func TestDefaults(t *testing.T) {
 		"ExplicitZeroReplicasSurvive": {fleet + "{replicas: 0, " + from + "}", map[string]any{"spec.replicas": int64(0)}},
 		"ProxyDefaults": {proxy + "{provider: default}", map[string]any{
 			"spec.mode": "Managed", "spec.port": int64(3128), "spec.healthCheck.interval": "10s",
+		}},
+		"ExternalDefaults": {external("{host: a, port: 1}, {host: a, port: 2}"), map[string]any{
+			"spec.external.healthCheck.interval": "10s", "spec.leasing.maxLeasesPerProxy": int64(5), "spec.replicas": nil,
 		}},
 		"MemberDefaults": {
 			"apiVersion: shoal.dev/v1alpha1\nkind: MemberCluster\nmetadata: {name: east}\n",

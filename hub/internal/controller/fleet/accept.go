@@ -27,10 +27,6 @@ func (s *scope) accept() {
 }
 
 func (s *scope) objection() (reason, message string) {
-	if s.fleet.Spec.Template == nil {
-		return v1alpha1.ReasonExternalUnsupported,
-			"this version runs proxies of its own only; replace spec.external by spec.template"
-	}
 	selector := labels.Everything()
 	if sel := s.fleet.Spec.Placement.MemberSelector; sel != nil {
 		var err error
@@ -47,6 +43,9 @@ func (s *scope) objection() (reason, message string) {
 	}
 	if fitting == 0 {
 		return v1alpha1.ReasonNoMembers, noMembers(s.members, selector)
+	}
+	if s.outside != nil {
+		return s.outside.objection(s.fleet.Spec.External)
 	}
 	return s.offered()
 }

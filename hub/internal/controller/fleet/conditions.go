@@ -99,6 +99,11 @@ func (s *scope) exitsShared() metav1.Condition {
 		c := condition(kind, false, v1alpha1.ReasonNoExits, "no exit has been measured yet")
 		c.Status = metav1.ConditionUnknown
 		return c
+	case shared > 0 && s.outside != nil:
+		return condition(kind, true, v1alpha1.ReasonSharedOutside,
+			"%s by %s; %s one with another, so that what a target bans on one is banned on both",
+			counted(measured, "proxy leaves", "proxies leave"), counted(distinct, "address", "addresses"),
+			counted(shared, "shares", "share"))
 	case shared > 0:
 		return condition(kind, true, v1alpha1.ReasonNodeSNAT,
 			"%s by %s; %s a node with another (spread over more nodes, or use VMs)",

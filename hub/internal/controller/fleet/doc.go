@@ -15,6 +15,12 @@
 //     start of a hub whose journal does not survive it: leases it has never heard of may live.
 //   - A member that is lost, reconnecting or in doubt keeps its placements as they are.
 //
+// # Proxies that someone else runs
+//
+// A fleet with external endpoints has one placement a member, of the revision "external", which is edited where it is:
+// see rollOutside. Its credentials are read at every pass and kept in memory only; a placement names their version, so
+// that the change of a Secret reaches the members like any other change.
+//
 // # The order of draining
 //
 // A lease must never be granted on a proxy that is about to be removed, and a restarted hub must not choose others:

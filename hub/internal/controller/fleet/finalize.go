@@ -36,6 +36,7 @@ func (r *Reconciler) finalize(ctx context.Context, fleet *v1alpha1.ProxyFleet) (
 		if err := client.IgnoreNotFound(r.opts.Client.Patch(ctx, fleet, patch)); err != nil {
 			return reconcile.Result{}, fmt.Errorf("remove finalizer: %w", err)
 		}
+		r.opts.Credentials.Forget(client.ObjectKeyFromObject(fleet))
 		return reconcile.Result{}, nil
 	}
 	for _, pp := range left {

@@ -34,6 +34,8 @@ type scope struct {
 	// use is how proxies are leased, by UID. It is empty while the lease engine does not know the fleet.
 	use   map[string]lease.Use
 	stats lease.Stats
+	// outside is of a fleet of proxies that someone else runs; nil for others.
+	outside *outside
 	// graceUntil is until when leases may live that the engine has never heard of; zero if none may.
 	graceUntil time.Time
 
@@ -71,6 +73,9 @@ type placed struct {
 // gather reads everything a pass looks at. Placements come from reader, the rest from caches.
 func (r *Reconciler) gather(ctx context.Context, reader client.Reader, fleet *v1alpha1.ProxyFleet) (*scope, error) {
 	s := &scope{now: r.opts.Clock.Now(), fleet: fleet, use: map[string]lease.Use{}, requeue: pollInterval}
+	if fleet.Spec.External != nil {
+		s.revision = v1alpha1.RevisionExternal
+	}
 	if fleet.Spec.Template != nil {
 		revision, err := revisionOf(fleet.Spec.Template)
 		if err != nil {
@@ -85,6 +90,9 @@ func (r *Reconciler) gather(ctx context.Context, reader client.Reader, fleet *v1
 		return nil, err
 	}
 	if err := r.gatherLeases(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := r.gatherOutside(ctx, s); err != nil {
 		return nil, err
 	}
 	return s, nil

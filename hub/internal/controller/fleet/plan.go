@@ -23,6 +23,9 @@ func (s *scope) plan() {
 		snapshot.Members = append(snapshot.Members, s.candidate(m))
 	}
 	decision := placement.Plan(snapshot)
+	if s.outside != nil {
+		s.assign(snapshot, &decision)
+	}
 	s.decision = &decision
 }
 
@@ -47,6 +50,14 @@ func (s *scope) candidate(m *member) placement.Member {
 			c.Min = *share.Min
 		}
 		c.Max = share.Max
+	}
+	if s.outside != nil {
+		c.Have = s.outside.holds(m.Name)
+		if c.Eligible && s.handsOver(m) {
+			c.Eligible = false
+			c.Reason = fmt.Sprintf("not heard for more than %s, so that others probe its endpoints", handOverAfter)
+		}
+		return c
 	}
 	wanted := s.fleet.Spec.Template.Spec.Provider
 	if c.Eligible && c.Liveness == placement.Ready && !slices.Contains(m.providers(), wanted) {

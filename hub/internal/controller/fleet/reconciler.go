@@ -44,6 +44,8 @@ type Options struct {
 	Keeper Keeper
 	// History knows fleets from before this hub.
 	History History
+	// Credentials are those of proxies that someone else runs.
+	Credentials Credentials
 	// HistoryComplete says that the journal of leases survives a restart of the hub.
 	HistoryComplete bool
 	// StartedAt is when the lease engine's history begins, as in lease.Options.
@@ -60,7 +62,7 @@ type Reconciler struct{ opts Options }
 // New makes a reconciler. It panics if something required is missing: that is a mistake in the wiring.
 func New(opts Options) *Reconciler {
 	if opts.Client == nil || opts.Live == nil || opts.Inventory == nil || opts.Keeper == nil || opts.History == nil ||
-		opts.Clock == nil || opts.Recorder == nil || opts.StartedAt.IsZero() {
+		opts.Credentials == nil || opts.Clock == nil || opts.Recorder == nil || opts.StartedAt.IsZero() {
 		panic("fleet: every option but HistoryComplete is required")
 	}
 	return &Reconciler{opts: opts}

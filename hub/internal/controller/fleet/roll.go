@@ -54,6 +54,10 @@ func (s *scope) roll() {
 	if s.decision == nil || s.fleet.Spec.Paused {
 		return
 	}
+	if s.outside != nil {
+		s.rollOutside()
+		return
+	}
 	in := rollout.Input{
 		Now: s.now, Current: rollout.Revision(s.revision), Budget: s.budget(), DrainTimeout: s.drainTimeout(),
 	}

@@ -28,7 +28,7 @@ func (s *scope) changes() bool {
 	}
 	return slices.ContainsFunc(s.step.Placements, func(want rollout.Placement) bool {
 		p := s.find(want.Key)
-		return p == nil || p.Spec.Replicas != want.Replicas || !sameNames(p.Spec.Drain, want.Drain)
+		return p == nil || p.Spec.Replicas != want.Replicas || !sameNames(p.Spec.Drain, want.Drain) || !s.sameOutside(p, want)
 	})
 }
 
@@ -100,11 +100,11 @@ func (r *Reconciler) writeOne(ctx context.Context, s *scope, want rollout.Placem
 		return nil
 	}
 	drain := s.drainList(p, want.Drain)
-	if p.Spec.Replicas == want.Replicas && sameNames(p.Spec.Drain, want.Drain) {
+	if p.Spec.Replicas == want.Replicas && sameNames(p.Spec.Drain, want.Drain) && s.sameOutside(p, want) {
 		return nil
 	}
 	updated := p.DeepCopy()
-	updated.Spec.Replicas, updated.Spec.Drain = want.Replicas, drain
+	updated.Spec.Replicas, updated.Spec.Drain, updated.Spec.External = want.Replicas, drain, s.outsideOf(p, want)
 	if err := r.opts.Client.Update(ctx, updated); err != nil {
 		return fmt.Errorf("update placement %s: %w", updated.Name, err)
 	}
@@ -140,8 +140,11 @@ func (r *Reconciler) newPlacement(s *scope, want rollout.Placement) (*v1alpha1.P
 		},
 		Spec: v1alpha1.ProxyPlacementSpec{
 			Member: member, Fleet: v1alpha1.FleetRef{Name: s.fleet.Name, UID: s.fleet.UID},
-			Revision: string(want.Revision), Template: *s.fleet.Spec.Template.DeepCopy(), Replicas: want.Replicas,
+			Revision: string(want.Revision), Replicas: want.Replicas, External: s.outsideOf(nil, want),
 		},
+	}
+	if s.fleet.Spec.Template != nil {
+		pp.Spec.Template = *s.fleet.Spec.Template.DeepCopy()
 	}
 	if err := controllerutil.SetControllerReference(s.fleet, pp, r.opts.Client.Scheme()); err != nil {
 		return nil, fmt.Errorf("own placement %s: %w", pp.Name, err)

@@ -44,6 +44,8 @@ type Options struct {
 	Dispatcher *dispatch.Dispatcher
 	// Inventory is what members reported.
 	Inventory *inventory.Inventory
+	// Credentials are those of proxies that someone else runs.
+	Credentials Credentials
 	// Clock is the hub's.
 	Clock clock.PassiveClock
 	// GiveUpAfter is how long a deleted placement waits for a lost member: DefaultGiveUpAfter if zero.
@@ -61,8 +63,8 @@ type Reconciler struct {
 
 // New makes a reconciler. It panics if something required is missing: that is a mistake in the wiring.
 func New(opts Options) *Reconciler {
-	if opts.Client == nil || opts.Dispatcher == nil || opts.Inventory == nil || opts.Clock == nil {
-		panic("placement: Options.Client, Dispatcher, Inventory and Clock are required")
+	if opts.Client == nil || opts.Dispatcher == nil || opts.Inventory == nil || opts.Credentials == nil || opts.Clock == nil {
+		panic("placement: Options.Client, Dispatcher, Inventory, Credentials and Clock are required")
 	}
 	if opts.GiveUpAfter <= 0 {
 		opts.GiveUpAfter = DefaultGiveUpAfter
@@ -77,13 +79,16 @@ func (r *Reconciler) Load(ctx context.Context) error {
 	if err := r.opts.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list placements: %w", err)
 	}
+	if err := r.readCredentials(ctx); err != nil {
+		return err
+	}
 	for i := range list.Items {
 		pp := &list.Items[i]
 		if !pp.DeletionTimestamp.IsZero() {
 			r.opts.Dispatcher.Remove(pp.Spec.Member, string(pp.UID))
 			continue
 		}
-		if _, err := r.dispatch(pp); err != nil {
+		if _, _, err := r.dispatch(ctx, pp); err != nil {
 			return err
 		}
 	}
@@ -124,27 +129,35 @@ func (r *Reconciler) reconcile(ctx context.Context, pp *v1alpha1.ProxyPlacement)
 			return reconcile.Result{}, fmt.Errorf("add finalizer: %w", err)
 		}
 	}
-	item, err := r.dispatch(pp)
+	item, whole, err := r.dispatch(ctx, pp)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.writeStatus(ctx, pp, item)
+	result := reconcile.Result{}
+	if !whole {
+		result.RequeueAfter = credentialsInterval
+	}
+	return result, r.writeStatus(ctx, pp, item)
 }
 
-// dispatch makes the placement what its member is wanted to have.
-func (r *Reconciler) dispatch(pp *v1alpha1.ProxyPlacement) (dispatch.Item, error) {
-	item, err := dispatch.NewItem(string(pp.UID), pp.Generation, v1alpha1.ProxySetSpec{
+// dispatch makes the placement what its member is wanted to have. whole is false while credentials are missing that the
+// placement names: the member goes on with what it has of them.
+func (r *Reconciler) dispatch(ctx context.Context, pp *v1alpha1.ProxyPlacement) (item dispatch.Item, whole bool, err error) {
+	item, err = dispatch.NewItem(string(pp.UID), pp.Generation, v1alpha1.ProxySetSpec{
 		PlacementUID: pp.UID, PlacementGeneration: pp.Generation, FleetUID: pp.Spec.Fleet.UID,
-		Revision: pp.Spec.Revision, Template: pp.Spec.Template, Replicas: pp.Spec.Replicas, Drain: pp.Spec.Drain,
+		Revision: pp.Spec.Revision, Template: pp.Spec.Template, External: setExternal(pp.Spec.External),
+		Replicas: pp.Spec.Replicas, Drain: pp.Spec.Drain,
 	})
 	if err != nil {
-		return item, err
+		return item, false, err
 	}
+	credentials, whole := r.credentials(pp)
+	item = item.With(credentials)
 	r.mu.Lock()
 	r.sent[client.ObjectKeyFromObject(pp)] = dispatch.Ref{Member: pp.Spec.Member, UID: string(pp.UID)}
 	r.mu.Unlock()
 	r.opts.Dispatcher.Set(pp.Spec.Member, item)
-	return item, nil
+	return item, whole, nil
 }
 
 // vanished takes back what was dispatched for a placement that is gone from the API server, finalizer or not.

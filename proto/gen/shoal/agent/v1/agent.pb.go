@@ -977,7 +977,10 @@ type Upsert struct {
 	//	*Upsert_ProxySetSpec
 	//	*Upsert_ProxySet
 	//	*Upsert_Proxy
-	Body          isUpsert_Body `protobuf_oneof:"body"`
+	Body isUpsert_Body `protobuf_oneof:"body"`
+	// Desired: what the ProxySet's endpoints name as their credentials, as far as the hub could read it. What is missing,
+	// the member goes on with as it has it. The values are in no hash: a key names another value each time it is changed.
+	Credentials   []*OwnerCredentials `protobuf:"bytes,12,rep,name=credentials,proto3" json:"credentials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1074,6 +1077,13 @@ func (x *Upsert) GetProxy() *ProxyReport {
 	return nil
 }
 
+func (x *Upsert) GetCredentials() []*OwnerCredentials {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
 type isUpsert_Body interface {
 	isUpsert_Body()
 }
@@ -1099,6 +1109,68 @@ func (*Upsert_ProxySet) isUpsert_Body() {}
 
 func (*Upsert_Proxy) isUpsert_Body() {}
 
+// OwnerCredentials are those of proxies that someone else runs. They are secret: nobody logs or prints them.
+type OwnerCredentials struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the endpoints of the ProxySet name them.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Username      string `protobuf:"bytes,2,opt,name=username,proto3" json:"username,omitempty"`
+	Password      string `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerCredentials) Reset() {
+	*x = OwnerCredentials{}
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerCredentials) ProtoMessage() {}
+
+func (x *OwnerCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerCredentials.ProtoReflect.Descriptor instead.
+func (*OwnerCredentials) Descriptor() ([]byte, []int) {
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OwnerCredentials) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *OwnerCredentials) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *OwnerCredentials) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
 type Tombstone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1109,7 +1181,7 @@ type Tombstone struct {
 
 func (x *Tombstone) Reset() {
 	*x = Tombstone{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1193,7 @@ func (x *Tombstone) String() string {
 func (*Tombstone) ProtoMessage() {}
 
 func (x *Tombstone) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1206,7 @@ func (x *Tombstone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tombstone.ProtoReflect.Descriptor instead.
 func (*Tombstone) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Tombstone) GetUid() string {
@@ -1163,7 +1235,7 @@ type SnapshotEnd struct {
 
 func (x *SnapshotEnd) Reset() {
 	*x = SnapshotEnd{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1247,7 @@ func (x *SnapshotEnd) String() string {
 func (*SnapshotEnd) ProtoMessage() {}
 
 func (x *SnapshotEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1260,7 @@ func (x *SnapshotEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotEnd.ProtoReflect.Descriptor instead.
 func (*SnapshotEnd) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SnapshotEnd) GetSnapshot() uint64 {
@@ -1226,7 +1298,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1310,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1323,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Ack) GetUid() string {
@@ -1299,7 +1371,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1383,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1396,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Heartbeat) GetSentAt() *timestamppb.Timestamp {
@@ -1344,7 +1416,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1428,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1441,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Resync) GetReason() string {
@@ -1389,7 +1461,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1473,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1486,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Digest) GetCount() uint32 {
@@ -1445,7 +1517,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1529,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1542,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Condition) GetType() string {
@@ -1518,7 +1590,7 @@ type ProxySetReport struct {
 
 func (x *ProxySetReport) Reset() {
 	*x = ProxySetReport{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1602,7 @@ func (x *ProxySetReport) String() string {
 func (*ProxySetReport) ProtoMessage() {}
 
 func (x *ProxySetReport) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1615,7 @@ func (x *ProxySetReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProxySetReport.ProtoReflect.Descriptor instead.
 func (*ProxySetReport) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProxySetReport) GetPlacementUid() string {
@@ -1591,7 +1663,7 @@ func (x *ProxySetReport) GetConditions() []*Condition {
 // Endpoint is where a proxy is reached.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// PodIP, HostPort or VM.
+	// PodIP, HostPort, VM or External.
 	Network       string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
 	Host          string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
@@ -1602,7 +1674,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1686,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1699,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Endpoint) GetNetwork() string {
@@ -1685,7 +1757,7 @@ type ProxyReport struct {
 
 func (x *ProxyReport) Reset() {
 	*x = ProxyReport{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1769,7 @@ func (x *ProxyReport) String() string {
 func (*ProxyReport) ProtoMessage() {}
 
 func (x *ProxyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1782,7 @@ func (x *ProxyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProxyReport.ProtoReflect.Descriptor instead.
 func (*ProxyReport) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ProxyReport) GetPlacementUid() string {
@@ -1875,7 +1947,7 @@ const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12'\n" +
 	"\x0fcredential_keys\x18\x05 \x01(\fR\x0ecredentialKeys\"+\n" +
 	"\rSnapshotBegin\x12\x1a\n" +
-	"\bsnapshot\x18\x01 \x01(\x04R\bsnapshot\"\x8e\x02\n" +
+	"\bsnapshot\x18\x01 \x01(\x04R\bsnapshot\"\xd2\x02\n" +
 	"\x06Upsert\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1e\n" +
 	"\n" +
@@ -1885,8 +1957,13 @@ const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12&\n" +
 	"\x0eproxy_set_spec\x18\x05 \x01(\fH\x00R\fproxySetSpec\x12=\n" +
 	"\tproxy_set\x18\x06 \x01(\v2\x1e.shoal.agent.v1.ProxySetReportH\x00R\bproxySet\x123\n" +
-	"\x05proxy\x18\a \x01(\v2\x1b.shoal.agent.v1.ProxyReportH\x00R\x05proxyB\x06\n" +
-	"\x04body\"9\n" +
+	"\x05proxy\x18\a \x01(\v2\x1b.shoal.agent.v1.ProxyReportH\x00R\x05proxy\x12B\n" +
+	"\vcredentials\x18\f \x03(\v2 .shoal.agent.v1.OwnerCredentialsR\vcredentialsB\x06\n" +
+	"\x04body\"f\n" +
+	"\x10OwnerCredentials\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1f\n" +
+	"\busername\x18\x02 \x01(\tB\x03\x80\x01\x01R\busername\x12\x1f\n" +
+	"\bpassword\x18\x03 \x01(\tB\x03\x80\x01\x01R\bpassword\"9\n" +
 	"\tTombstone\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"W\n" +
@@ -1966,7 +2043,7 @@ func file_shoal_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_shoal_agent_v1_agent_proto_rawDescData
 }
 
-var file_shoal_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_shoal_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_shoal_agent_v1_agent_proto_goTypes = []any{
 	(*MemberIdentity)(nil),        // 0: shoal.agent.v1.MemberIdentity
 	(*RegisterRequest)(nil),       // 1: shoal.agent.v1.RegisterRequest
@@ -1981,18 +2058,19 @@ var file_shoal_agent_v1_agent_proto_goTypes = []any{
 	(*Welcome)(nil),               // 10: shoal.agent.v1.Welcome
 	(*SnapshotBegin)(nil),         // 11: shoal.agent.v1.SnapshotBegin
 	(*Upsert)(nil),                // 12: shoal.agent.v1.Upsert
-	(*Tombstone)(nil),             // 13: shoal.agent.v1.Tombstone
-	(*SnapshotEnd)(nil),           // 14: shoal.agent.v1.SnapshotEnd
-	(*Ack)(nil),                   // 15: shoal.agent.v1.Ack
-	(*Heartbeat)(nil),             // 16: shoal.agent.v1.Heartbeat
-	(*Resync)(nil),                // 17: shoal.agent.v1.Resync
-	(*Digest)(nil),                // 18: shoal.agent.v1.Digest
-	(*Condition)(nil),             // 19: shoal.agent.v1.Condition
-	(*ProxySetReport)(nil),        // 20: shoal.agent.v1.ProxySetReport
-	(*Endpoint)(nil),              // 21: shoal.agent.v1.Endpoint
-	(*ProxyReport)(nil),           // 22: shoal.agent.v1.ProxyReport
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*OwnerCredentials)(nil),      // 13: shoal.agent.v1.OwnerCredentials
+	(*Tombstone)(nil),             // 14: shoal.agent.v1.Tombstone
+	(*SnapshotEnd)(nil),           // 15: shoal.agent.v1.SnapshotEnd
+	(*Ack)(nil),                   // 16: shoal.agent.v1.Ack
+	(*Heartbeat)(nil),             // 17: shoal.agent.v1.Heartbeat
+	(*Resync)(nil),                // 18: shoal.agent.v1.Resync
+	(*Digest)(nil),                // 19: shoal.agent.v1.Digest
+	(*Condition)(nil),             // 20: shoal.agent.v1.Condition
+	(*ProxySetReport)(nil),        // 21: shoal.agent.v1.ProxySetReport
+	(*Endpoint)(nil),              // 22: shoal.agent.v1.Endpoint
+	(*ProxyReport)(nil),           // 23: shoal.agent.v1.ProxyReport
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
 }
 var file_shoal_agent_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: shoal.agent.v1.RegisterRequest.identity:type_name -> shoal.agent.v1.MemberIdentity
@@ -2002,35 +2080,36 @@ var file_shoal_agent_v1_agent_proto_depIdxs = []int32{
 	10, // 4: shoal.agent.v1.Frame.welcome:type_name -> shoal.agent.v1.Welcome
 	11, // 5: shoal.agent.v1.Frame.snapshot_begin:type_name -> shoal.agent.v1.SnapshotBegin
 	12, // 6: shoal.agent.v1.Frame.upsert:type_name -> shoal.agent.v1.Upsert
-	13, // 7: shoal.agent.v1.Frame.tombstone:type_name -> shoal.agent.v1.Tombstone
-	14, // 8: shoal.agent.v1.Frame.snapshot_end:type_name -> shoal.agent.v1.SnapshotEnd
-	15, // 9: shoal.agent.v1.Frame.ack:type_name -> shoal.agent.v1.Ack
-	16, // 10: shoal.agent.v1.Frame.heartbeat:type_name -> shoal.agent.v1.Heartbeat
-	17, // 11: shoal.agent.v1.Frame.resync:type_name -> shoal.agent.v1.Resync
-	18, // 12: shoal.agent.v1.Frame.digest:type_name -> shoal.agent.v1.Digest
+	14, // 7: shoal.agent.v1.Frame.tombstone:type_name -> shoal.agent.v1.Tombstone
+	15, // 8: shoal.agent.v1.Frame.snapshot_end:type_name -> shoal.agent.v1.SnapshotEnd
+	16, // 9: shoal.agent.v1.Frame.ack:type_name -> shoal.agent.v1.Ack
+	17, // 10: shoal.agent.v1.Frame.heartbeat:type_name -> shoal.agent.v1.Heartbeat
+	18, // 11: shoal.agent.v1.Frame.resync:type_name -> shoal.agent.v1.Resync
+	19, // 12: shoal.agent.v1.Frame.digest:type_name -> shoal.agent.v1.Digest
 	0,  // 13: shoal.agent.v1.Hello.identity:type_name -> shoal.agent.v1.MemberIdentity
 	8,  // 14: shoal.agent.v1.Hello.inventory:type_name -> shoal.agent.v1.Held
-	23, // 15: shoal.agent.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	20, // 16: shoal.agent.v1.Upsert.proxy_set:type_name -> shoal.agent.v1.ProxySetReport
-	22, // 17: shoal.agent.v1.Upsert.proxy:type_name -> shoal.agent.v1.ProxyReport
-	24, // 18: shoal.agent.v1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	19, // 19: shoal.agent.v1.ProxySetReport.conditions:type_name -> shoal.agent.v1.Condition
-	21, // 20: shoal.agent.v1.ProxyReport.endpoints:type_name -> shoal.agent.v1.Endpoint
-	23, // 21: shoal.agent.v1.ProxyReport.ready_age:type_name -> google.protobuf.Duration
-	23, // 22: shoal.agent.v1.ProxyReport.latency:type_name -> google.protobuf.Duration
-	24, // 23: shoal.agent.v1.ProxyReport.created_at:type_name -> google.protobuf.Timestamp
-	19, // 24: shoal.agent.v1.ProxyReport.conditions:type_name -> shoal.agent.v1.Condition
-	1,  // 25: shoal.agent.v1.AgentService.Register:input_type -> shoal.agent.v1.RegisterRequest
-	3,  // 26: shoal.agent.v1.AgentService.Renew:input_type -> shoal.agent.v1.RenewRequest
-	5,  // 27: shoal.agent.v1.AgentService.Session:input_type -> shoal.agent.v1.SessionRequest
-	2,  // 28: shoal.agent.v1.AgentService.Register:output_type -> shoal.agent.v1.RegisterResponse
-	4,  // 29: shoal.agent.v1.AgentService.Renew:output_type -> shoal.agent.v1.RenewResponse
-	6,  // 30: shoal.agent.v1.AgentService.Session:output_type -> shoal.agent.v1.SessionResponse
-	28, // [28:31] is the sub-list for method output_type
-	25, // [25:28] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	24, // 15: shoal.agent.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	21, // 16: shoal.agent.v1.Upsert.proxy_set:type_name -> shoal.agent.v1.ProxySetReport
+	23, // 17: shoal.agent.v1.Upsert.proxy:type_name -> shoal.agent.v1.ProxyReport
+	13, // 18: shoal.agent.v1.Upsert.credentials:type_name -> shoal.agent.v1.OwnerCredentials
+	25, // 19: shoal.agent.v1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	20, // 20: shoal.agent.v1.ProxySetReport.conditions:type_name -> shoal.agent.v1.Condition
+	22, // 21: shoal.agent.v1.ProxyReport.endpoints:type_name -> shoal.agent.v1.Endpoint
+	24, // 22: shoal.agent.v1.ProxyReport.ready_age:type_name -> google.protobuf.Duration
+	24, // 23: shoal.agent.v1.ProxyReport.latency:type_name -> google.protobuf.Duration
+	25, // 24: shoal.agent.v1.ProxyReport.created_at:type_name -> google.protobuf.Timestamp
+	20, // 25: shoal.agent.v1.ProxyReport.conditions:type_name -> shoal.agent.v1.Condition
+	1,  // 26: shoal.agent.v1.AgentService.Register:input_type -> shoal.agent.v1.RegisterRequest
+	3,  // 27: shoal.agent.v1.AgentService.Renew:input_type -> shoal.agent.v1.RenewRequest
+	5,  // 28: shoal.agent.v1.AgentService.Session:input_type -> shoal.agent.v1.SessionRequest
+	2,  // 29: shoal.agent.v1.AgentService.Register:output_type -> shoal.agent.v1.RegisterResponse
+	4,  // 30: shoal.agent.v1.AgentService.Renew:output_type -> shoal.agent.v1.RenewResponse
+	6,  // 31: shoal.agent.v1.AgentService.Session:output_type -> shoal.agent.v1.SessionResponse
+	29, // [29:32] is the sub-list for method output_type
+	26, // [26:29] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_shoal_agent_v1_agent_proto_init() }
@@ -2061,7 +2140,7 @@ func file_shoal_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shoal_agent_v1_agent_proto_rawDesc), len(file_shoal_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -304,7 +304,7 @@ type AcquireRequest struct {
 	AllowMove bool `protobuf:"varint,8,opt,name=allow_move,json=allowMove,proto3" json:"allow_move,omitempty"`
 	// Takes all slots of the proxy.
 	Exclusive bool `protobuf:"varint,9,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	// PodIP, HostPort or VM. Unset means the first the proxy has.
+	// PodIP, HostPort, VM or External. Unset means the first the proxy has.
 	Network string `protobuf:"bytes,10,opt,name=network,proto3" json:"network,omitempty"`
 	// Makes repeating the call safe: the same id is given the same leases.
 	RequestId     string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

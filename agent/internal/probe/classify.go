@@ -119,6 +119,27 @@ const (
 	BlameAgent
 )
 
+// String returns a word for the blame.
+func (b Blame) String() string {
+	switch b {
+	case BlameNobody:
+		return "nobody"
+	case BlameProxy:
+		return "proxy"
+	case BlameConfig:
+		return "config"
+	case BlameEither:
+		return "either"
+	case BlameTarget:
+		return "target"
+	case BlameExit:
+		return "exit"
+	case BlameAgent:
+		return "agent"
+	}
+	return "?"
+}
+
 // Blame returns whom the class speaks about.
 func (c Class) Blame() Blame {
 	switch c {

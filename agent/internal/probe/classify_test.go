@@ -83,7 +83,7 @@ func TestClassify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := probe.Classify(tc.seen)
 			if got != tc.class || got.Blame() != tc.blame {
-				t.Errorf("%s: %s, blame %d; want %s, blame %d", tc.reason, got, got.Blame(), tc.class, tc.blame)
+				t.Errorf("%s: %s, blame %s; want %s, blame %s", tc.reason, got, got.Blame(), tc.class, tc.blame)
 			}
 		})
 	}

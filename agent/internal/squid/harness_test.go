@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ const squidUser = 13
 type running struct {
 	addr string
 	log  <-chan string // access log lines
+	stop func()        // ends it, once; the end of the test does as well
 }
 
 // logLine is what the tests read of an access log line.
@@ -42,18 +44,22 @@ type logLine struct {
 	Status    int    `json:"status"`
 }
 
-// startSquid runs the real program with a rendered configuration and returns once it accepts connections.
-func startSquid(t *testing.T, dir string, c squid.Config) running {
+// startSquid runs the real program with a rendered configuration, and with lines that a test adds to break something,
+// and returns once it accepts connections.
+func startSquid(t *testing.T, dir string, c squid.Config, added ...string) running {
 	t.Helper()
 	text, err := squid.Render(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "squid.conf")
+	for _, line := range added {
+		text = append(text, line+"\n"...)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("squid-%d.conf", c.Port))
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, squidProgram(t), "-N", "-f", path)
 	cmd.Dir = "/"
 	stdout, stdoutW := pipe(t)
@@ -74,7 +80,7 @@ func startSquid(t *testing.T, dir string, c squid.Config) running {
 	stdoutW.Close()
 	stderrW.Close()
 	var drained chan struct{} // closed once all that Squid said has been looked at
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		// SIGINT ends Squid at once; SIGTERM would wait for its shutdown lifetime.
 		if err := cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("stopping squid: %v", err)
@@ -87,6 +93,7 @@ func startSquid(t *testing.T, dir string, c squid.Config) running {
 			<-drained
 		}
 	})
+	t.Cleanup(end)
 
 	messages, said := lines(stderr), []string(nil)
 	for line := range messages {
@@ -104,7 +111,7 @@ func startSquid(t *testing.T, dir string, c squid.Config) running {
 			drained = done
 			addr := fmt.Sprintf("127.0.0.1:%d", c.Port)
 			awaitListener(t, addr)
-			return running{addr: addr, log: lines(stdout)}
+			return running{addr: addr, log: lines(stdout), stop: end}
 		}
 	}
 	t.Fatalf("squid did not begin to listen; it said:\n%s", strings.Join(said, "\n"))

@@ -422,7 +422,7 @@ func TestProbeKeepsCredentialsToItself(t *testing.T) {
 }
 
 // evilCertificate is one for whatever name, by nobody.
-func evilCertificate(t *testing.T, name string) tls.Certificate {
+func evilCertificate(t testing.TB, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

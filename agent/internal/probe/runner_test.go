@@ -26,10 +26,18 @@ type world struct {
 	running int
 	most    int
 	probes  map[probe.UID][]probe.EchoID
+	exits   map[probe.UID]netip.Addr
 }
 
 func newWorld() *world {
-	return &world{classes: make(map[probe.UID]probe.Class), probes: make(map[probe.UID][]probe.EchoID)}
+	return &world{classes: make(map[probe.UID]probe.Class), probes: make(map[probe.UID][]probe.EchoID), exits: make(map[probe.UID]netip.Addr)}
+}
+
+// leave has a proxy leave by an address.
+func (w *world) leave(uid probe.UID, exit string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.exits[uid] = netip.MustParseAddr(exit)
 }
 
 func (w *world) set(uid probe.UID, c probe.Class) {
@@ -47,7 +55,7 @@ func (w *world) probe(ctx context.Context, p probe.Proxy, e probe.Echo) probe.Pr
 	if !ok {
 		class = probe.ClassOK
 	}
-	takes := w.takes
+	takes, exit := w.takes, w.exits[p.UID]
 	if w.slow != nil {
 		takes = w.slow(p.UID)
 	}
@@ -60,7 +68,7 @@ func (w *world) probe(ctx context.Context, p probe.Proxy, e probe.Echo) probe.Pr
 	w.mu.Lock()
 	w.running--
 	w.mu.Unlock()
-	return probe.Probe{Result: probe.Result{Class: class}}
+	return probe.Probe{Result: probe.Result{Class: class, Exit: exit}}
 }
 
 // event is a call of the runner to its owner.
@@ -267,6 +275,42 @@ func TestRunnerDropsLateResults(t *testing.T) {
 		if v, ok := r.Verdict("replaced"); !ok || v.State != probe.StateUnknown || v.Class != probe.ClassProxyDown {
 			t.Errorf("the new instance is judged %+v", v)
 		}
+	})
+}
+
+// Another exit is told with the first probe that sees it, and a proxy that keeps its exit is no news.
+func TestRunnerTellsOfExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var mu sync.Mutex
+		var told []string
+		r, _, _ := start(t, w, func(o *probe.RunnerOptions) {
+			o.OnVerdict = func(v probe.Verdict, _ probe.Probe, changed bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				if changed {
+					told = append(told, fmt.Sprint(v.Exits))
+				}
+			}
+		})
+		expect := func(when string, want ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+			told = nil
+		}
+		w.leave("p", "203.0.113.9")
+		r.Upsert(probe.Proxy{UID: "p", Endpoint: "h:1"})
+		pass(5 * time.Minute)
+		expect("measured once, seen often", "[203.0.113.9]")
+		w.leave("p", "198.51.100.7")
+		pass(11 * time.Second)
+		expect("within an interval of the change", "[198.51.100.7 203.0.113.9]")
+		pass(11 * time.Minute)
+		expect("the former one is forgotten", "[198.51.100.7]")
 	})
 }
 

@@ -173,6 +173,24 @@ func TestRestartKeepsTheLastVerdict(t *testing.T) {
 	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonProbing)
 }
 
+// Another exit is another identity: the pass that the verdict asks for writes it down, and nothing that it did not see.
+func TestExitsAreWrittenInOnePass(t *testing.T) {
+	w := newWorld(t)
+	w.make("p", "fake")
+	p := w.ready("p", "192.0.2.1", 3128)
+	for _, exits := range [][]string{{"203.0.113.9"}, {"198.51.100.7", "203.0.113.9"}, {"198.51.100.7"}} {
+		verdict := probe.Verdict{State: probe.StateReady, Class: probe.ClassOK, Since: w.clock.Now()}
+		for _, exit := range exits {
+			verdict.Exits = append(verdict.Exits, netip.MustParseAddr(exit))
+		}
+		w.prober.judge(t, p.UID, verdict)
+		w.pass("p")
+		if got := w.get("p").Status.Exits; !slices.Equal(got, exits) {
+			t.Errorf("after one pass the exits are %v, want %v", got, exits)
+		}
+	}
+}
+
 // What was held of a proxy goes into the probe engine of the agent that comes next: only so does its first bad probe, in an
 // outage of the probe targets, turn out no proxy, and its first good one change no exits. Of another instance nothing is
 // held.

@@ -58,7 +58,7 @@ func podOffer(c Config, cl cluster.Cluster, namespace string) (offer, error) {
 			Client: cl.GetClient(), Reader: cl.GetAPIReader(), Namespace: namespace,
 			Image: e.Kubernetes.Image, ImagePullPolicy: corev1.PullPolicy(e.Kubernetes.ImagePullPolicy),
 			HostPort: e.Kubernetes.Exposure == settings.ExposureHostPort, NodeSelector: e.Kubernetes.NodeSelector,
-			KeysConfigMap: mirror.KeysConfigMap, Clock: c.Clock,
+			Pods: e.Kubernetes.PodSettings, KeysConfigMap: mirror.KeysConfigMap, Clock: c.Clock,
 		})
 		if err != nil {
 			return offer{}, err
@@ -70,7 +70,7 @@ func podOffer(c Config, cl cluster.Cluster, namespace string) (offer, error) {
 		first, last := e.Kubernetes.HostPorts()
 		o.add(e.Name, proxy.Entry{
 			Provider:  pods,
-			Salt:      fmt.Sprintf("%s %s %v", e.Kubernetes.Image, e.Kubernetes.Exposure, e.Kubernetes.NodeSelector),
+			Salt:      pods.Salt(),
 			FirstPort: first, LastPort: last,
 		}, network)
 	}

@@ -108,6 +108,11 @@ type Instance struct {
 	Failure error
 	// Preempted says that the provider takes the instance back, with StateStopping and StateFailed.
 	Preempted bool
+	// Unplaced is since when there is no node that takes the instance, with StatePending; zero where there is one, and where
+	// the provider has no nodes.
+	Unplaced time.Time
+	// PortTaken says that the instance's node refused it because of its host port, with StateFailed.
+	PortTaken bool
 	// Zone is where the instance is; empty where the provider is not zoned.
 	Zone string
 	// Endpoints are where the proxy is reached, as far as they are known.

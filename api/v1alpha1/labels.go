@@ -24,6 +24,9 @@ const (
 	LabelHubUID = "shoal.dev/hub-uid"
 	// LabelMemberUID is the UID of the member, on everything a provider made in it.
 	LabelMemberUID = "shoal.dev/member-uid"
+	// LabelBusy marks a pod whose proxy is leased, with BusyTrue; without it the proxy is idle. The chart's
+	// PodDisruptionBudget selects by it.
+	LabelBusy = "shoal.dev/busy"
 	// LabelManagedBy is Kubernetes' own label; its value on our objects is ManagedBy.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// LabelComponent says which kind of Secret or ConfigMap of ours an object is (ComponentAPIToken and its kin).
@@ -36,6 +39,9 @@ const (
 	AnnotationHomeClusterUID = "shoal.dev/home-cluster-uid"
 	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and the agent does not know.
 	AnnotationUnknownFields = "shoal.dev/unknown-fields"
+
+	// BusyTrue is the value of LabelBusy.
+	BusyTrue = "true"
 
 	// ManagedBy is the value of LabelManagedBy on objects an agent made.
 	ManagedBy = "shoal-agent"

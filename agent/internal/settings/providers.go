@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/shoal-dev/shoal/agent/internal/provider/gcp"
+	"github.com/shoal-dev/shoal/agent/internal/provider/kubernetes"
 )
 
 // The types of providers.
@@ -49,6 +50,8 @@ type Kubernetes struct {
 	HostPortRange string `yaml:"hostPortRange,omitempty"`
 	// NodeSelector chooses nodes by label.
 	NodeSelector map[string]string `yaml:"nodeSelector,omitempty"`
+	// PodSettings are the rest.
+	kubernetes.PodSettings `yaml:",inline"`
 
 	first, last int32
 }
@@ -109,6 +112,7 @@ func (d *document) checkProvider(field string, e *Provider) {
 }
 
 func (d *document) checkKubernetes(field string, k *Kubernetes) {
+	k.PodSettings.Check(d.under(field))
 	if k.Image == "" {
 		d.refuse(field+".image", "it is missing; write the reference of the proxy image")
 	}

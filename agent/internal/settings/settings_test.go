@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/shoal-dev/shoal/agent/internal/provider/kubernetes"
 )
 
 const goodSettings = `
@@ -47,6 +52,27 @@ func TestRead(t *testing.T) {
 	}
 }
 
+func TestReadPods(t *testing.T) {
+	s, err := Read([]byte(strings.Replace(goodSettings, "exposure: HostPort, hostPortRange: 21000-21999}", `exposure: PodIP, uniqueExit: true,
+    resources: {requests: {cpu: 1}, limits: {memory: 1Gi}},
+    tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 60}],
+    imagePullSecrets: [registry], priorityClassName: proxies,
+    podLabels: {example.com/egress: blue}, podAnnotations: {example.com/note: any text}}`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := kubernetes.PodSettings{
+		UniqueExit:       true,
+		Resources:        kubernetes.ResourceSettings{Requests: map[string]string{"cpu": "1"}, Limits: map[string]string{"memory": "1Gi"}},
+		Tolerations:      []kubernetes.TolerationSettings{{Key: "node.kubernetes.io/unreachable", Operator: "Exists", Effect: "NoExecute", TolerationSeconds: ptr.To(int64(60))}},
+		ImagePullSecrets: []string{"registry"}, PriorityClassName: "proxies",
+		PodLabels: map[string]string{"example.com/egress": "blue"}, PodAnnotations: map[string]string{"example.com/note": "any text"},
+	}
+	if diff := cmp.Diff(want, s.Providers[0].Kubernetes.PodSettings); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestReadRefuses has one mistake, or several, in each case. Each is told with its line, of the file as it is written.
 func TestReadRefuses(t *testing.T) {
 	cases := map[string]struct {
@@ -64,6 +90,9 @@ func TestReadRefuses(t *testing.T) {
 		"OtherBlock":       {"a block that does not match its type", "  type: gcp\n", "  type: kubernetes\n", []string{"line 10: providers[1].gcp", "write type: gcp", "line 8: providers[1].kubernetes"}},
 		"NoProject":        {"whose machines", "{project: my-project, ", "{", []string{"line 10: providers[1].gcp.project", "it is missing"}},
 		"NoImage":          {"nothing to run", "image: shoal-proxy:1, ", "", []string{"line 7: providers[0].kubernetes.image", "reference of the proxy image"}},
+		"BadQuantity":      {"a typo in a size", "exposure: HostPort", "resources: {limits: {memory: 1Gig}}, exposure: HostPort", []string{"line 7: providers[0].kubernetes.resources", "1Gig", "256Mi"}},
+		"OurLabel":         {"labels tell whose a pod is", "exposure: HostPort", "podLabels: {shoal.dev/hub-uid: x}, exposure: HostPort", []string{"line 7: providers[0].kubernetes.podLabels", "shoal.dev/hub-uid", "choose another"}},
+		"BadToleration":    {"a typo in an effect", "exposure: HostPort", "tolerations: [{key: a, effect: NoSchedul}], exposure: HostPort", []string{"line 7: providers[0].kubernetes.tolerations[0]", "NoSchedule"}},
 		"NoExposure":       {"nobody could reach it", "exposure: HostPort", "exposure: Public", []string{"line 7", "Public", "HostPort", "PodIP"}},
 		"RangeBackwards":   {"last before first", "21000-21999", "21999-21000", []string{"line 7", "21999-21000"}},
 		"RangeForPods":     {"a range without host ports", "exposure: HostPort", "exposure: PodIP", []string{"line 7", "leave it out"}},

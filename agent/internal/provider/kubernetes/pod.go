@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -97,10 +96,18 @@ func (p *Provider) pod(r provider.Request) *corev1.Pod {
 		}
 		maps.Copy(selector, r.Settings.Placement.NodeSelector)
 	}
+	meta := p.meta(r)
+	meta.Labels = ours(meta.Labels, p.o.Pods.PodLabels)
+	meta.Annotations = ours(meta.Annotations, p.o.Pods.PodAnnotations)
+	// Nobody is on it yet.
+	_, meta.Annotations[annotationSafeToEvict] = marks(false)
 	return &corev1.Pod{
-		ObjectMeta: p.meta(r),
+		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyAlways,
+			ImagePullSecrets:              p.o.Pods.pullSecrets(),
+			PriorityClassName:             p.o.Pods.PriorityClassName,
+			Tolerations:                   p.o.Pods.tolerations(),
 			TerminationGracePeriodSeconds: ptr.To(int64(graceSeconds)),
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
@@ -112,16 +119,8 @@ func (p *Provider) pod(r provider.Request) *corev1.Pod {
 				FSGroup:        ptr.To(int64(squidUser)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
-			// Proxies on one node leave by one address: spread them, as far as there are nodes.
-			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
-				MaxSkew:           1,
-				TopologyKey:       corev1.LabelHostname,
-				WhenUnsatisfiable: corev1.ScheduleAnyway,
-				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{
-					v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
-					v1alpha1.LabelMemberUID: r.Identity.MemberUID,
-				}},
-			}},
+			Affinity:                  p.apart(r),
+			TopologySpreadConstraints: p.spread(r),
 			Containers: []corev1.Container{{
 				Name:            containerName,
 				Image:           p.o.Image,
@@ -130,11 +129,7 @@ func (p *Provider) pod(r provider.Request) *corev1.Pod {
 				Ports:           []corev1.ContainerPort{port},
 				ReadinessProbe:  &corev1.Probe{ProbeHandler: listening, PeriodSeconds: 2, FailureThreshold: 3},
 				LivenessProbe:   &corev1.Probe{ProbeHandler: listening, PeriodSeconds: 10, FailureThreshold: 6, InitialDelaySeconds: 10},
-				// 32 MB and 36 KB a tunnel; 8,000 tunnels are about 320 MB. No limit on the processor: it would only add latency.
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("384Mi")},
-				},
+				Resources:       p.resources,
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: ptr.To(false),
 					ReadOnlyRootFilesystem:   ptr.To(true),
@@ -152,6 +147,48 @@ func (p *Provider) pod(r provider.Request) *corev1.Pod {
 			},
 		},
 	}
+}
+
+// siblings selects the member's proxies, whichever entry made them: on one node all leave by one address.
+func siblings(r provider.Request) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
+		v1alpha1.LabelMemberUID: r.Identity.MemberUID,
+	}}
+}
+
+// spread puts proxies on as many nodes as there are, and on one where there is only one.
+func (p *Provider) spread(r provider.Request) []corev1.TopologySpreadConstraint {
+	if p.o.Pods.UniqueExit {
+		return nil
+	}
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelHostname,
+		WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector:     siblings(r),
+	}}
+}
+
+// apart keeps every proxy on a node of its own where the entry asks for that. A proxy that finds none waits: a second one
+// on a node would be no exit more.
+func (p *Provider) apart(r provider.Request) *corev1.Affinity {
+	if !p.o.Pods.UniqueExit {
+		return nil
+	}
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: siblings(r)}},
+	}}
+}
+
+// ours adds what an entry says to what we say, which stands.
+func ours(we, entry map[string]string) map[string]string {
+	all := maps.Clone(entry)
+	if all == nil {
+		return we
+	}
+	maps.Copy(all, we)
+	return all
 }
 
 // containerPort gives the port of the proxy's container. A pod of ours always has one; another's may not.

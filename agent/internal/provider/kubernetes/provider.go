@@ -32,6 +32,8 @@ type Options struct {
 	HostPort bool
 	// NodeSelector chooses nodes for every proxy, beside what a fleet asks.
 	NodeSelector map[string]string
+	// Pods is what else the entry of the provider file says of its pods.
+	Pods PodSettings
 	// KeysConfigMap is the name of the ConfigMap with the public keys that credentials are checked with.
 	KeysConfigMap string
 	// Clock tells when a pod should have ended.
@@ -40,17 +42,25 @@ type Options struct {
 
 // Provider runs proxies as pods. It implements [provider.Provider].
 type Provider struct {
-	o Options
+	o         Options
+	resources corev1.ResourceRequirements
 }
 
-var _ provider.Provider = (*Provider)(nil)
+var (
+	_ provider.Provider = (*Provider)(nil)
+	_ provider.Marker   = (*Provider)(nil)
+)
 
 // New makes a Provider.
 func New(o Options) (*Provider, error) {
 	if o.Client == nil || o.Reader == nil || o.Namespace == "" || o.Image == "" || o.KeysConfigMap == "" || o.Clock == nil {
 		return nil, errors.New("kubernetes provider: Client, Reader, Namespace, Image, KeysConfigMap and Clock are required")
 	}
-	return &Provider{o: o}, nil
+	resources, err := o.Pods.Resources.requirements()
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes provider: %w", err)
+	}
+	return &Provider{o: o, resources: resources}, nil
 }
 
 // Create makes the config map, then the pod. The order matters: a pod without its configuration would wait in vain.
@@ -70,6 +80,9 @@ func (p *Provider) createOrAdopt(ctx context.Context, op string, want, found cli
 	err := p.o.Client.Create(ctx, want)
 	if err == nil {
 		return nil
+	}
+	if apierrors.IsForbidden(err) {
+		return p.refusal(ctx, op, want, err)
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return translate(op, err)
@@ -190,6 +203,11 @@ func (p *Provider) observe(ctx context.Context, pod *corev1.Pod) (provider.Insta
 		Identity:   identityOf(pod),
 		SpecHash:   pod.Annotations[v1alpha1.AnnotationSpecHash],
 		CreatedAt:  pod.CreationTimestamp.Time,
+		Preempted:  (state == provider.StateStopping || state == provider.StateFailed) && disrupted(pod),
+		PortTaken:  state == provider.StateFailed && pod.Status.Reason == portTaken,
+	}
+	if state == provider.StatePending {
+		instance.Unplaced = unplaced(pod)
 	}
 	if pod.Status.PodIP == "" || state != provider.StateRunning {
 		return instance, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -28,21 +29,29 @@ type world struct {
 	t         *testing.T
 	namespace string
 	clock     *clocktesting.FakePassiveClock
+	options   kubernetes.Options
 	provider  *kubernetes.Provider
 }
 
 func newWorld(t *testing.T, hostPort bool, labels ...string) *world {
 	t.Helper()
 	w := &world{t: t, namespace: server.Namespace(t, labels...), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	var err error
-	w.provider, err = kubernetes.New(kubernetes.Options{
+	w.options = kubernetes.Options{
 		Client: server.Client, Reader: server.Client, Namespace: w.namespace, Image: "shoal-proxy:test",
 		HostPort: hostPort, KeysConfigMap: "shoal-keys", Clock: w.clock,
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	w.with(func(*kubernetes.Options) {})
 	return w
+}
+
+// with makes the provider anew with other options.
+func (w *world) with(change func(*kubernetes.Options)) {
+	w.t.Helper()
+	change(&w.options)
+	var err error
+	if w.provider, err = kubernetes.New(w.options); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) owner(_ *testing.T, name string) (provider.Owner, provider.Identity) {
@@ -119,6 +128,20 @@ func (w *world) finish(t *testing.T, name string) {
 	server.End(t, pod)
 }
 
+// evict evicts a pod, as somebody who drains its node does.
+func (w *world) evict(t *testing.T, name string) {
+	t.Helper()
+	if err := w.tryEvict(name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) tryEvict(name string) error {
+	w.t.Helper()
+	pod := w.pod(name)
+	return server.Client.SubResource("eviction").Create(w.t.Context(), pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}})
+}
+
 func (w *world) subject(hostPort int32) providertest.Subject {
 	network := v1alpha1.NetworkPodIP
 	if hostPort != 0 {
@@ -126,6 +149,15 @@ func (w *world) subject(hostPort int32) providertest.Subject {
 	}
 	return providertest.Subject{
 		Provider: w.provider, Owner: w.owner, Start: w.start, Finish: w.finish, HostPort: hostPort, Network: network,
+		Fail: func(_ *testing.T, name string) {
+			w.update(name, func(s *corev1.PodStatus) { s.Phase, s.Reason, s.Message = corev1.PodFailed, "Evicted", "disk pressure" })
+		},
+		Vanish:  w.finish,
+		Preempt: w.evict,
+		Busy: func(t *testing.T, name string) bool {
+			t.Helper()
+			return w.pod(name).Labels[v1alpha1.LabelBusy] == v1alpha1.BusyTrue
+		},
 		Foreign: func(t *testing.T, _, name string) {
 			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
@@ -297,6 +329,68 @@ func TestMissingNodeIsNoMissingPod(t *testing.T) {
 	got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	if err != nil || got.State != provider.StateUnknown || len(got.Endpoints) != 0 {
 		t.Fatalf("Get = %q with %v, %v; want %q without endpoints", got.State, got.Endpoints, err, provider.StateUnknown)
+	}
+}
+
+func TestEndpointFollowsTheNode(t *testing.T) {
+	w := newWorld(t, true)
+	r := w.request("one")
+	r.HostPort = 21000
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "moving-"}}
+	if err := server.Client.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	w.bindTo(r.Name, n.Name)
+	w.update(r.Name, func(s *corev1.PodStatus) { s.Phase, s.PodIP = corev1.PodRunning, "10.244.0.7" })
+	for _, address := range []string{"172.30.0.8", "172.30.0.9"} {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		if err := server.Client.Status().Update(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
+		if err != nil || len(got.Endpoints) != 1 || got.Endpoints[0].Host != address {
+			t.Errorf("Get = %v, %v; want an endpoint at %s", got.Endpoints, err, address)
+		}
+	}
+	if err := server.Client.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
+	if err != nil || got.State != provider.StateUnknown || len(got.Endpoints) != 0 {
+		t.Errorf("Get = %q with %v, %v; want %q without endpoints", got.State, got.Endpoints, err, provider.StateUnknown)
+	}
+	w.finish(t, r.Name) // as the garbage collector of pods does some time later
+	if _, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name}); !provider.IsNotFound(err) {
+		t.Errorf("Get = %v, want it gone with its node", err)
+	}
+}
+
+func TestConflictsOfPortsAreTold(t *testing.T) {
+	w := newWorld(t, true)
+	r := w.request("one")
+	r.HostPort = 21000
+	if _, err := w.provider.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	since := metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
+	w.update(r.Name, func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodPending
+		s.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: since,
+			Message: "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.",
+		}}
+	})
+	got, err := w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
+	if err != nil || !got.Unplaced.Equal(since.Time) || got.PortTaken {
+		t.Errorf("unplaced since %v, port taken %v, %v; want %v, and nobody knows why", got.Unplaced, got.PortTaken, err, since)
+	}
+	w.update(r.Name, func(s *corev1.PodStatus) { s.Phase, s.Reason, s.Message = corev1.PodFailed, "NodePorts", "Predicate NodePorts failed" })
+	got, err = w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
+	if err != nil || !got.PortTaken || !got.Unplaced.IsZero() || got.State != provider.StateFailed {
+		t.Errorf("state %q, port taken %v, unplaced since %v, %v; want the port to be the reason", got.State, got.PortTaken, got.Unplaced, err)
 	}
 }
 

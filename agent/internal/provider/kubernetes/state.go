@@ -3,12 +3,39 @@ package kubernetes
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/shoal-dev/shoal/agent/provider"
 )
+
+// portTaken is the reason of a pod that a kubelet refused because its node has no such port left. Kubelets give a
+// scheduler's predicate by its name.
+const portTaken = "NodePorts"
+
+// disrupted says whether somebody takes the pod away for a reason of the cluster's own: a drained or tainted node, a pod
+// that matters more, a node that shuts down.
+func disrupted(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// unplaced gives since when the scheduler has found no node for the pod, or zero. It does not say why in a way that a
+// program could read.
+func unplaced(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
 
 // stateOf sums up a pod's status. The reason is for people.
 func stateOf(pod *corev1.Pod) (provider.State, string) {
@@ -75,8 +102,8 @@ func describe(reason, message, otherwise string) string {
 	}
 }
 
-// translate gives an API server's error its kind. It is the one place that knows them. A ResourceQuota's refusal and a
-// missing right are both Forbidden, and only the text differs: both are KindUnauthorized, and the message tells.
+// translate gives an API server's error its kind. It is the one place that knows them, but for what refusal finds out
+// about what is Forbidden.
 func translate(op string, err error) error {
 	if err == nil {
 		return nil

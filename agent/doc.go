@@ -9,7 +9,8 @@
 //
 // In its own namespace the agent needs
 //
-//	pods                                      get list watch create delete
+//	pods                                      get list watch create patch delete (patch: the mark of leased ones)
+//	resourcequotas, limitranges               list (why a pod was forbidden)
 //	configmaps                                get create patch delete
 //	secrets                                   create; get update of shoal-agent-identity and shoal-agent-probe-key; get of
 //	                                          those that ceiling.cloudInitSecrets lists

@@ -50,6 +50,8 @@ type member struct {
 	runner *probe.Runner
 	// credential signs a probe's user name and password.
 	credential proxy.Credential
+	// leased is what the hub says of the member's leases.
+	leased *proxy.Busy
 	// keysChanged has a value when keys were changed since they were last brought to machines.
 	keysChanged chan struct{}
 }
@@ -61,6 +63,7 @@ func (m *member) policy() ceiling.Policy { return m.ceiling.Policy(m.names()) }
 func (m *member) site() proxy.Site {
 	return proxy.Site{
 		Client: m.GetClient(), Entries: m.entries, Member: m.mirror, Policy: m.policy, Prober: m.runner, Credential: m.credential,
+		Busy: m.leased,
 	}
 }
 
@@ -133,7 +136,10 @@ func (w *crew) open(ctx context.Context, p place) (*member, error) {
 	if err := w.office.enrolled(ctx, p.Member); err != nil {
 		return nil, err
 	}
-	m := &member{Cluster: p.cluster, place: p, keysChanged: make(chan struct{}, 1)}
+	m := &member{
+		Cluster: p.cluster, place: p, keysChanged: make(chan struct{}, 1),
+		leased: proxy.NewBusy(w.c.Clock, w.verdicts),
+	}
 	m.credential = func(now time.Time, proxyUID string) (user, pass string, err error) {
 		token, err := w.signer.Sign(now, credential.ProxyUID(proxyUID), credential.Principal(credential.ProbePrefix+p.Name), probeLifetime)
 		return probeUser, token.Password, err
@@ -200,7 +206,7 @@ func (w *crew) Engage(ctx context.Context, name multicluster.ClusterName, cl clu
 	up, err := uplink.New(uplink.Options{
 		Dial: dialer.Dial, Member: m.Name, Identity: m.Identity, Version: w.c.Version, Providers: m.names(), Networks: m.networks,
 		Join:    func(ctx context.Context) error { return w.office.join(ctx, m.Member) },
-		Applier: m.mirror, Outbox: outbox, Clock: w.c.Clock, Logger: w.c.Logger.With("logger", "uplink"),
+		Applier: m.mirror, Outbox: outbox, Leased: m.leased.Set, Clock: w.c.Clock, Logger: w.c.Logger.With("logger", "uplink"),
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	"github.com/shoal-dev/shoal/hub/internal/agentapi"
+	"github.com/shoal-dev/shoal/hub/internal/busy"
 	"github.com/shoal-dev/shoal/hub/internal/controller"
 	"github.com/shoal-dev/shoal/hub/internal/dispatch"
 	"github.com/shoal-dev/shoal/hub/internal/echo"
@@ -263,8 +264,10 @@ func (h *hub) serveAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	leased := busy.New(busy.Options{Keeper: h.keeper, Clock: h.Clock, Logger: logr.FromSlogHandler(log.Handler())})
+	h.stages.start(ctx, "busy", leased.Run)
 	service, err := agentapi.New(agentapi.Options{
-		HubUID: h.identity.UID(), Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory,
+		HubUID: h.identity.UID(), Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory, Leases: leased,
 		Certificates: registrar, Keys: func() []byte { return keys }, Clock: h.Clock, Logger: log,
 	})
 	if err != nil {

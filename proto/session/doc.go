@@ -32,7 +32,8 @@
 //     ([HeldBack]). Tombstones are never held back.
 //   - An ack is sent after the caller has acted on the item, not on arrival.
 //
-// Acks, heartbeats and Resync go ahead of items.
+// Acks, heartbeats and Resync go ahead of items, and so does what a hub says of leases ([Session.Leased]). That is no
+// item: it is a single value of which the newest stands, nobody acknowledges it, and no snapshot has it.
 //
 // # Duties of the caller
 //

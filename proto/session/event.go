@@ -2,7 +2,7 @@ package session
 
 import agentv1 "github.com/shoal-dev/shoal/proto/gen/shoal/agent/v1"
 
-// Event is something for the caller to act on. It is one of [Greeted], [Welcomed], [Beat], [Apply], [Delete],
+// Event is something for the caller to act on. It is one of [Greeted], [Welcomed], [Beat], [Leased], [Apply], [Delete],
 // [Resynced], [HeldBack], [Acked] and [TombstoneAcked].
 type Event interface{ event() }
 
@@ -14,6 +14,13 @@ type Welcomed struct{ Welcome *agentv1.Welcome }
 
 // Beat says that the peer has sent a heartbeat.
 type Beat struct{}
+
+// Leased tells the agent which proxies of the member are leased. Each is all that is known: what it does not name is not
+// leased, unless it says all of them.
+type Leased struct {
+	Proxies []string
+	All     bool
+}
 
 // Apply asks to act on an item. The answer is [Session.Applied] with the uid and sequence of the Upsert.
 type Apply struct{ Upsert *agentv1.Upsert }
@@ -60,6 +67,7 @@ type TombstoneAcked struct{ UID string }
 func (Greeted) event()        {}
 func (Welcomed) event()       {}
 func (Beat) event()           {}
+func (Leased) event()         {}
 func (Apply) event()          {}
 func (Delete) event()         {}
 func (Resynced) event()       {}

@@ -40,6 +40,8 @@ func printFrame(f *agentv1.Frame) string {
 		return "Heartbeat"
 	case *agentv1.Frame_Resync:
 		return fmt.Sprintf("Resync %q", k.Resync.GetReason())
+	case *agentv1.Frame_Leased:
+		return fmt.Sprintf("Leased %v all=%t", k.Leased.GetProxies(), k.Leased.GetAll())
 	case *agentv1.Frame_Digest:
 		return fmt.Sprintf("Digest count=%d digest=%.4x", k.Digest.GetCount(), k.Digest.GetDigest())
 	default:
@@ -63,6 +65,8 @@ func printEvent(e Event) string {
 		return "Greeted by " + e.Hello.GetMember()
 	case Welcomed:
 		return fmt.Sprintf("Welcomed epoch=%d", e.Welcome.GetEpoch())
+	case Leased:
+		return fmt.Sprintf("Leased %v all=%t", e.Proxies, e.All)
 	case Apply:
 		return fmt.Sprintf("Apply %s@%d:%s%s", e.Upsert.GetUid(), e.Upsert.GetGeneration(), e.Upsert.GetHash(), printCredentials(e.Upsert))
 	case Delete:

@@ -38,6 +38,9 @@ type Session struct {
 	lastEpoch uint64
 	epoch     uint64
 
+	// leased is the newest of what the peer is to know of leases; nil once it was sent.
+	leased *agentv1.Leased
+
 	control []*agentv1.Frame
 	events  []Event
 	out     sender
@@ -110,6 +113,22 @@ func (s *Session) Welcome(now time.Time, w *agentv1.Welcome) {
 	s.control = append(s.control, &agentv1.Frame{Kind: &agentv1.Frame_Welcome{Welcome: w}})
 }
 
+// MaxLeased is how many proxies one Leased names: of 36 bytes each, and far more than a member should have.
+const MaxLeased = 20_000
+
+// Leased tells the agent which of the member's proxies are leased, all of them, in order. What was told before and not
+// sent yet is forgotten: the newest stands. A hub calls it at the beginning of each session and whenever that changes,
+// as seldom as will do. It panics on an agent's end: that is a mistake of the caller.
+func (s *Session) Leased(proxies []string) {
+	if !s.hub {
+		panic("session: an agent grants no leases")
+	}
+	s.leased = &agentv1.Leased{Proxies: proxies}
+	if len(proxies) > MaxLeased {
+		s.leased = &agentv1.Leased{All: true}
+	}
+}
+
 // Resync asks the peer for a snapshot, after the given while. The reason is for people.
 func (s *Session) Resync(now time.Time, after time.Duration, reason string) {
 	s.in.ask(now.Add(after), reason)
@@ -161,6 +180,11 @@ func (s *Session) step(now time.Time, f *agentv1.Frame) error {
 		s.out.resync(now)
 	case *agentv1.Frame_Heartbeat:
 		s.events = append(s.events, Beat{})
+	case *agentv1.Frame_Leased:
+		if s.hub {
+			return &ProtocolError{Reason: "Leased from an agent"}
+		}
+		s.events = append(s.events, Leased{Proxies: kind.Leased.GetProxies(), All: kind.Leased.GetAll()})
 	}
 	return nil
 }
@@ -268,6 +292,10 @@ func (s *Session) Ready(now time.Time, room int) Ready {
 		s.beatDue = false
 		beat := &agentv1.Heartbeat{SentAt: timestamppb.New(now)}
 		r.Frames = append(r.Frames, &agentv1.Frame{Kind: &agentv1.Frame_Heartbeat{Heartbeat: beat}})
+	}
+	if s.leased != nil && len(r.Frames) < room {
+		r.Frames = append(r.Frames, &agentv1.Frame{Kind: &agentv1.Frame_Leased{Leased: s.leased}})
+		s.leased = nil
 	}
 	r.Frames = s.out.takeFrames(now, r.Frames, room)
 	return r

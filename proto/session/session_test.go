@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	helloFrame = &agentv1.Frame{Kind: &agentv1.Frame_Hello{Hello: &agentv1.Hello{Member: "east"}}}
-	beatFrame  = &agentv1.Frame{Kind: &agentv1.Frame_Heartbeat{Heartbeat: &agentv1.Heartbeat{}}}
+	helloFrame  = &agentv1.Frame{Kind: &agentv1.Frame_Hello{Hello: &agentv1.Hello{Member: "east"}}}
+	leasedFrame = &agentv1.Frame{Kind: &agentv1.Frame_Leased{Leased: &agentv1.Leased{Proxies: []string{"p"}}}}
+	beatFrame   = &agentv1.Frame{Kind: &agentv1.Frame_Heartbeat{Heartbeat: &agentv1.Heartbeat{}}}
 )
 
 func welcomeFrame(epoch uint64, interval time.Duration) *agentv1.Frame {
@@ -47,6 +48,9 @@ func TestProtocol(t *testing.T) {
 		"UnknownKind":     {"a newer peer may say what we do not know", false, []*agentv1.Frame{welcomeFrame(8, 1), {}}, false},
 		"UpsertNoUID":     {"an item has a uid", false, []*agentv1.Frame{welcomeFrame(8, 1), upsert("", 1)}, true},
 		"UpsertUnordered": {"an item has a sequence", false, []*agentv1.Frame{welcomeFrame(8, 1), upsert("u", 0)}, true},
+		"Leased":          {"an agent is told of leases", false, []*agentv1.Frame{welcomeFrame(8, 1), leasedFrame}, false},
+		"LeasedFirst":     {"nothing comes before Welcome", false, []*agentv1.Frame{leasedFrame}, true},
+		"LeasedAtHub":     {"agents grant no leases", true, []*agentv1.Frame{helloFrame, leasedFrame}, true},
 		"Tombstone":       {"a tombstone has a sequence", false, []*agentv1.Frame{welcomeFrame(8, 1), tombstone}, true},
 	}
 	for name, tt := range tests {
@@ -71,6 +75,28 @@ func TestProtocol(t *testing.T) {
 				t.Error("the session goes on after the error")
 			}
 		})
+	}
+}
+
+// TestLeasedIsBounded checks that a frame that would be too large says all instead, and that it goes ahead of items.
+func TestLeasedIsBounded(t *testing.T) {
+	w := newWorld(Config{})
+	w.hub.complete = true
+	w.connect()
+	w.flow()
+	w.hub.put(Version{UID: "s", Hash: "h"})
+	w.hub.session.Leased(make([]string, MaxLeased+1))
+	first := w.hub.session.Ready(w.now, 1).Frames[0].GetLeased()
+	if len(first.GetProxies()) != 0 || !first.GetAll() {
+		t.Errorf("%d proxies, all %v; want none, and all", len(first.GetProxies()), first.GetAll())
+	}
+	w.hub.session.Leased(make([]string, MaxLeased))
+	second := w.hub.session.Ready(w.now, 1).Frames[0].GetLeased()
+	if len(second.GetProxies()) != MaxLeased || second.GetAll() {
+		t.Errorf("%d proxies, all %v; want %d by name", len(second.GetProxies()), second.GetAll(), MaxLeased)
+	}
+	if frames := w.hub.session.Ready(w.now, 10).Frames; len(frames) != 1 || frames[0].GetUpsert() == nil {
+		t.Errorf("%d frames are left, want the item alone: each Leased is sent once", len(frames))
 	}
 }
 

@@ -75,6 +75,7 @@ type script struct{ *world }
 //	hub|agent put UID GENERATION HASH   the end has an item to tell, with a key of credentials behind it if they go with it
 //	hub|agent delete UID                it is no more
 //	hub|agent complete                  the end has put all it has
+//	hub leased [UID…]                   what the agent is to know of leases
 //	hub|agent manual                    outcomes are reported by applied
 //	hub|agent applied UID [PROBLEM]     reports the outcome of Apply or Delete
 //	hub|agent send [ROOM]               puts frames on the way
@@ -132,6 +133,8 @@ func (s *script) at(p *peer, args []string) error {
 		p.remove(args[1])
 	case "complete":
 		p.markComplete()
+	case "leased":
+		p.session.Leased(args[1:])
 	case "manual":
 		p.manual = true
 	case "applied":

@@ -120,6 +120,10 @@ func (c *conversation) handle(_ time.Time, _ *session.Session, e session.Event) 
 	switch e := e.(type) {
 	case session.Welcomed:
 		c.welcomed(e.Welcome)
+	case session.Leased:
+		if c.o.Leased != nil {
+			c.o.Leased(e.Proxies, e.All)
+		}
 	case session.Apply:
 		c.work(e.Upsert.GetUid(), e.Upsert.GetSequence(), func(ctx context.Context) error {
 			return c.apply(ctx, e.Upsert)

@@ -63,6 +63,9 @@ type Options struct {
 	// Join makes the agent speak for the member. It is called where the hub says that it does not; nil means that only a
 	// person can change that.
 	Join func(ctx context.Context) error
+	// Leased is told which of the member's proxies are leased: all of them each time, or that all there are must be taken
+	// for leased. It must return at once. Nil where nobody wants to know.
+	Leased func(proxies []string, all bool)
 
 	Applier Applier
 	Outbox  *Outbox

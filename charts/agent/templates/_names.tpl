@@ -36,8 +36,10 @@ providers:
       {{- if eq .Values.proxy.exposure "HostPort" }}
       hostPortRange: {{ .Values.proxy.hostPortRange | quote }}
       {{- end }}
-      {{- with .Values.proxy.nodeSelector }}
-      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- range $key := list "nodeSelector" "uniqueExit" "resources" "tolerations" "imagePullSecrets" "priorityClassName" "podLabels" "podAnnotations" }}
+      {{- with index $.Values.proxy $key }}
+      {{ $key }}: {{ toJson . }}
+      {{- end }}
       {{- end }}
   {{- end }}
 ceiling:

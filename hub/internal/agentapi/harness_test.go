@@ -165,13 +165,36 @@ type fakeHub struct {
 	inventory  *fakeInventory
 	dispatcher *dispatch.Dispatcher
 	membership *fakeMembership
+	leases     *fakeLeases
+}
+
+// fakeLeases says what it is told to.
+type fakeLeases struct {
+	mu      sync.Mutex
+	leased  map[string][]string
+	changed chan struct{}
+}
+
+func (f *fakeLeases) Leased(member string) (proxies []string, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leased[member], f.leased != nil
+}
+
+func (f *fakeLeases) Watch(string) (changed <-chan struct{}, cancel func()) { return f.changed, func() {} }
+
+func (f *fakeLeases) set(member string, proxies ...string) {
+	f.mu.Lock()
+	f.leased = map[string][]string{member: proxies}
+	f.mu.Unlock()
+	f.changed <- struct{}{}
 }
 
 func newFakeHub(t *testing.T, adjust func(*Options)) *fakeHub {
 	t.Helper()
-	h := &fakeHub{inventory: newFakeInventory(), dispatcher: dispatch.New(), membership: &fakeMembership{}}
+	h := &fakeHub{inventory: newFakeInventory(), dispatcher: dispatch.New(), membership: &fakeMembership{}, leases: &fakeLeases{changed: make(chan struct{}, 8)}}
 	o := Options{
-		HubUID: "hub-1", Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory,
+		HubUID: "hub-1", Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory, Leases: h.leases,
 		Certificates: noCertificates{}, Keys: func() []byte { return []byte("keys") }, Clock: clock.RealClock{},
 	}
 	if adjust != nil {
@@ -283,6 +306,7 @@ func (n *network) certificate(t *testing.T, agent string) tls.Certificate {
 type fakeAgent struct {
 	state
 	kept     map[string]*agentv1.Upsert
+	leased   []string
 	welcome  *agentv1.Welcome
 	resynced bool
 	calls    chan pump.Call
@@ -342,6 +366,8 @@ func (a *fakeAgent) handle(now time.Time, s *session.Session, e session.Event) e
 	switch e := e.(type) {
 	case session.Welcomed:
 		a.change(func() { a.welcome = e.Welcome })
+	case session.Leased:
+		a.change(func() { a.leased = e.Proxies })
 	case session.Apply:
 		a.change(func() { a.kept[e.Upsert.GetUid()] = e.Upsert })
 		s.Applied(now, e.Upsert.GetUid(), e.Upsert.GetSequence(), "")

@@ -55,20 +55,27 @@ type Inventory interface {
 	Doubted(member string) bool
 }
 
+// Leases knows which proxies are leased. *busy.Board does. Its methods return at once and are safe for concurrent use.
+type Leases interface {
+	Leased(member string) (proxies []string, known bool)
+	Watch(member string) (changed <-chan struct{}, cancel func())
+}
+
 // Certificates are the calls by which agents get theirs; [Registrar] has them.
 type Certificates interface {
 	Register(ctx context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error)
 	Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.RenewResponse, error)
 }
 
-// Options are what a [Service] is made with. HubUID, Membership, Dispatcher, Inventory, Certificates, Keys and Clock
-// are required.
+// Options are what a [Service] is made with. HubUID, Membership, Dispatcher, Inventory, Leases, Certificates, Keys and
+// Clock are required.
 type Options struct {
 	// HubUID is told to agents.
 	HubUID       string
 	Membership   Membership
 	Dispatcher   Dispatcher
 	Inventory    Inventory
+	Leases       Leases
 	Certificates Certificates
 	// Keys returns the public keys and the deny list that credentials of leases are checked with, as the JSON document
 	// of package credential.
@@ -104,9 +111,9 @@ var _ agentv1connect.AgentServiceHandler = (*Service)(nil)
 
 // New returns a service, or says which option is missing.
 func New(o Options) (*Service, error) {
-	if o.HubUID == "" || o.Membership == nil || o.Dispatcher == nil || o.Inventory == nil ||
+	if o.HubUID == "" || o.Membership == nil || o.Dispatcher == nil || o.Inventory == nil || o.Leases == nil ||
 		o.Certificates == nil || o.Keys == nil || o.Clock == nil {
-		return nil, errors.New("agentapi: Options need HubUID, Membership, Dispatcher, Inventory, Certificates, Keys and Clock")
+		return nil, errors.New("agentapi: Options need HubUID, Membership, Dispatcher, Inventory, Leases, Certificates, Keys and Clock")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

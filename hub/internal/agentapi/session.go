@@ -135,7 +135,7 @@ func (c *conversation) handle(now time.Time, s *session.Session, e session.Event
 		c.o.Dispatcher.Acked(c.member, e.UID, e.Generation, e.Hash, e.Problem)
 	case session.TombstoneAcked:
 		c.o.Dispatcher.TombstoneAcked(c.member, e.UID)
-	case session.Welcomed:
+	case session.Welcomed, session.Leased:
 		// Agents only.
 	}
 	return nil
@@ -214,6 +214,8 @@ func (c *conversation) observe(now time.Time, u *agentv1.Upsert) (problem string
 func (c *conversation) watch() {
 	changed, cancel := c.o.Dispatcher.Watch(c.member)
 	defer cancel()
+	leases, cancelLeases := c.o.Leases.Watch(c.member)
+	defer cancelLeases()
 	old := c.o.Clock.NewTimer(time.Duration((2 + 2*rand.Float64()) / 3 * float64(c.o.MaxAge)))
 	defer old.Stop()
 	for {
@@ -223,10 +225,9 @@ func (c *conversation) watch() {
 		case <-old.C():
 			c.cancel(errTooOld)
 		case <-changed:
-			select {
-			case c.calls <- c.desire:
-			case <-c.ctx.Done():
-			}
+			c.call(c.desire)
+		case <-leases:
+			c.call(c.leased)
 		case <-recheck.C():
 			// Only a refusal ends the session: a hub that cannot read its own objects must not lose its members as
 			// well.
@@ -239,6 +240,22 @@ func (c *conversation) watch() {
 			return
 		}
 	}
+}
+
+// call does something to the session, unless it ends before.
+func (c *conversation) call(do pump.Call) {
+	select {
+	case c.calls <- do:
+	case <-c.ctx.Done():
+	}
+}
+
+// leased tells which of the member's proxies are leased, once that is known.
+func (c *conversation) leased(_ time.Time, s *session.Session) error {
+	if proxies, known := c.o.Leases.Leased(c.member); known {
+		s.Leased(proxies)
+	}
+	return nil
 }
 
 // desire puts what the member is wanted to have.

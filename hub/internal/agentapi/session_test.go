@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,6 +86,20 @@ func TestSession(t *testing.T) {
 	})
 	a.cancel()
 	h.inventory.awaitSaid(t, "disconnected east epoch=1")
+}
+
+// TestLeasedIsTold checks that a member is told which of its proxies are leased, whenever that changes.
+func TestLeasedIsTold(t *testing.T) {
+	h := newFakeHub(t, nil)
+	n := h.listen(t)
+	h.leases.changed <- struct{}{} // nothing is known yet, so there is nothing to tell
+	h.leases.set("east", "p1", "p2")
+	a := call(t, n.dial(t, "agent-east", n.address), hello("east"), false)
+	a.await(t, "what is leased", func() bool { return slices.Equal(a.leased, []string{"p1", "p2"}) })
+	h.leases.set("east", "p2")
+	a.await(t, "what is still leased", func() bool { return slices.Equal(a.leased, []string{"p2"}) })
+	h.leases.set("east")
+	a.await(t, "that nothing is leased", func() bool { return len(a.leased) == 0 })
 }
 
 // awaitEvent waits until acks have changed.

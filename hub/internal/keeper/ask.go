@@ -56,6 +56,11 @@ func (k *Keeper) Use(ctx context.Context, fleet lease.FleetID) (lease.UseList, e
 	return ask[lease.UseList](ctx, k, lease.ReadUse{Fleet: fleet})
 }
 
+// Busy does [lease.ReadBusy].
+func (k *Keeper) Busy(ctx context.Context) (lease.Busy, error) {
+	return ask[lease.Busy](ctx, k, lease.ReadBusy{})
+}
+
 // Drain does [lease.Drain].
 func (k *Keeper) Drain(ctx context.Context, cmd lease.Drain) (lease.Drained, error) {
 	return ask[lease.Drained](ctx, k, cmd)

@@ -155,6 +155,10 @@ type ReadStats struct{ Fleet FleetID }
 // remove. It is answered by [UseList].
 type ReadUse struct{ Fleet FleetID }
 
+// ReadBusy asks which proxies are leased, of all members. It is answered by
+// [Busy], and costs a look at each proxy.
+type ReadBusy struct{}
+
 // ReadInventory asks for everything that the inventory commands have told, in
 // this life of the hub or in an earlier one. It is answered by [Inventory].
 type ReadInventory struct{}
@@ -214,6 +218,7 @@ func (Get) command()           {}
 func (List) command()          {}
 func (ReadStats) command()     {}
 func (ReadUse) command()       {}
+func (ReadBusy) command()      {}
 func (ReadInventory) command() {}
 func (SetFleet) command()      {}
 func (RemoveFleet) command()   {}

@@ -111,6 +111,8 @@ func (e *Engine) dispatch(cmd Command, out *Output) (Result, *Refusal) {
 		return e.readStats(&cmd)
 	case ReadUse:
 		return e.readUse(&cmd)
+	case ReadBusy:
+		return e.readBusy()
 	case ReadInventory:
 		return e.readInventory()
 	case SetFleet:

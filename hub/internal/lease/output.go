@@ -215,6 +215,16 @@ type Use struct {
 	Draining       bool
 }
 
+// Busy answers [ReadBusy].
+type Busy struct {
+	// Proxies are, by member, the proxies with a slot under lease or held back
+	// after one, in the order of uids. A member without any is not there.
+	Proxies map[MemberID][]ProxyUID
+	// Known is false while leases of an earlier hub may live that this one has
+	// no record of: then a proxy that is not named may be leased all the same.
+	Known bool
+}
+
 // Inventory answers [ReadInventory], in the order of ids.
 type Inventory struct {
 	// Fleets are those that have not been removed.
@@ -241,6 +251,7 @@ func (Done) result()      {}
 func (Drained) result()   {}
 func (Stats) result()     {}
 func (UseList) result()   {}
+func (Busy) result()      {}
 func (Inventory) result() {}
 
 // Notice is a volatile message about a live or just ended lease, for its

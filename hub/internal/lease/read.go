@@ -100,6 +100,25 @@ func (e *Engine) readUse(cmd *ReadUse) (Result, *Refusal) {
 	return UseList{Proxies: uses}, nil
 }
 
+// readBusy tells which proxies are leased.
+func (e *Engine) readBusy() (Result, *Refusal) {
+	busy := Busy{Proxies: map[MemberID][]ProxyUID{}, Known: e.opts.HistoryComplete || len(e.fleets) > 0}
+	for _, f := range e.fleets {
+		if f.graceUntil > e.now {
+			busy.Known = false
+		}
+	}
+	for uid, p := range e.proxies {
+		if p.load > 0 {
+			busy.Proxies[p.known.Member] = append(busy.Proxies[p.known.Member], uid)
+		}
+	}
+	for _, uids := range busy.Proxies {
+		slices.Sort(uids)
+	}
+	return busy, nil
+}
+
 // readInventory tells what is known of fleets, members and proxies.
 func (e *Engine) readInventory() (Result, *Refusal) {
 	var known Inventory

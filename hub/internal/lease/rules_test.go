@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -319,6 +320,43 @@ func TestUse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("use (-want +got):\n%s", diff)
 	}
+}
+
+// TestBusy checks which proxies count as leased, and when that is not known.
+func TestBusy(t *testing.T) {
+	r := newRig(t)
+	r.fleet(Policy{MaxLeasesPerProxy: 2, ReuseDelay: time.Minute})
+	r.proxies(3)
+	busy := func(want ...ProxyUID) {
+		t.Helper()
+		got := r.do(ReadBusy{}).(Busy)
+		if !got.Known || !slices.Equal(got.Proxies["east"], want) {
+			t.Errorf("busy are %v (known %v), want %v", got.Proxies, got.Known, want)
+		}
+	}
+	busy()
+	l := r.lease()
+	r.lease()
+	busy("px-1", "px-2")
+	r.do(Release{Principal: "anna", ID: l.ID})
+	busy("px-1", "px-2") // its slot is held back: connections may still be open
+	r.pass(time.Minute)
+	busy("px-2")
+	r.do(RemoveProxy{UID: "px-2"})
+	busy()
+
+	forgetful := newRig(t, func(o *Options) { o.HistoryComplete = false })
+	known := func(want bool, why string) {
+		t.Helper()
+		if got := forgetful.do(ReadBusy{}).(Busy).Known; got != want {
+			t.Errorf("known %v, want %v: %s", got, want, why)
+		}
+	}
+	known(false, "no fleet has been told of, so nobody knows how long leases live")
+	forgetful.fleet(Policy{MaxLeasesPerProxy: 1, MaxTTL: 10 * time.Minute})
+	known(false, "leases of an earlier hub may live")
+	forgetful.now = rigStart.Add(10*time.Minute + time.Second)
+	known(true, "the longest of them has ended")
 }
 
 // TestRetryFollowsReadiness checks that the retryAfter of a cooling fleet

@@ -78,6 +78,8 @@ type Site struct {
 	Prober Prober
 	// Credential makes credentials for probes.
 	Credential Credential
+	// Busy is what the hub says of the member's leases; nil where nobody hears it.
+	Busy *Busy
 }
 
 // Options configures a Reconciler.
@@ -174,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 		return ctrl.Result{}, err
 	}
 	result := smallest{}
-	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch} {
+	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch, r.mark} {
 		after, phaseErr := phase(ctx, s)
 		result.add(after, phaseErr)
 	}

@@ -387,7 +387,9 @@ func TestConflictsOfPortsAreTold(t *testing.T) {
 	if err != nil || !got.Unplaced.Equal(since.Time) || got.PortTaken {
 		t.Errorf("unplaced since %v, port taken %v, %v; want %v, and nobody knows why", got.Unplaced, got.PortTaken, err, since)
 	}
-	w.update(r.Name, func(s *corev1.PodStatus) { s.Phase, s.Reason, s.Message = corev1.PodFailed, "NodePorts", "Predicate NodePorts failed" })
+	w.update(r.Name, func(s *corev1.PodStatus) {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, "NodePorts", "Predicate NodePorts failed"
+	})
 	got, err = w.provider.Get(t.Context(), provider.Ref{Name: r.Name})
 	if err != nil || !got.PortTaken || !got.Unplaced.IsZero() || got.State != provider.StateFailed {
 		t.Errorf("state %q, port taken %v, unplaced since %v, %v; want the port to be the reason", got.State, got.PortTaken, got.Unplaced, err)

@@ -468,6 +468,7 @@ type Frame struct {
 	//	*Frame_Heartbeat
 	//	*Frame_Resync
 	//	*Frame_Digest
+	//	*Frame_Leased
 	Kind          isFrame_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,6 +601,15 @@ func (x *Frame) GetDigest() *Digest {
 	return nil
 }
 
+func (x *Frame) GetLeased() *Leased {
+	if x != nil {
+		if x, ok := x.Kind.(*Frame_Leased); ok {
+			return x.Leased
+		}
+	}
+	return nil
+}
+
 type isFrame_Kind interface {
 	isFrame_Kind()
 }
@@ -654,6 +664,11 @@ type Frame_Digest struct {
 	Digest *Digest `protobuf:"bytes,10,opt,name=digest,proto3,oneof"`
 }
 
+type Frame_Leased struct {
+	// The hub only: which of the member's proxies are leased.
+	Leased *Leased `protobuf:"bytes,11,opt,name=leased,proto3,oneof"`
+}
+
 func (*Frame_Hello) isFrame_Kind() {}
 
 func (*Frame_Welcome) isFrame_Kind() {}
@@ -673,6 +688,8 @@ func (*Frame_Heartbeat) isFrame_Kind() {}
 func (*Frame_Resync) isFrame_Kind() {}
 
 func (*Frame_Digest) isFrame_Kind() {}
+
+func (*Frame_Leased) isFrame_Kind() {}
 
 // Version of an item as the sender of Hello has it.
 type Held struct {
@@ -1503,6 +1520,62 @@ func (x *Digest) GetDigest() []byte {
 	return nil
 }
 
+// Leased says which proxies of the member are leased: all of them, each time, so that the last one stands whatever was
+// missed before it. It comes after Welcome and whenever it has changed, and nobody acknowledges it.
+type Leased struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UIDs of the Proxies, in order. A slot that is held back after a lease counts as well: connections may still be open.
+	Proxies []string `protobuf:"bytes,1,rep,name=proxies,proto3" json:"proxies,omitempty"`
+	// There are more of them than one frame holds: every proxy of the member is to be taken for leased.
+	All           bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leased) Reset() {
+	*x = Leased{}
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leased) ProtoMessage() {}
+
+func (x *Leased) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leased.ProtoReflect.Descriptor instead.
+func (*Leased) Descriptor() ([]byte, []int) {
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Leased) GetProxies() []string {
+	if x != nil {
+		return x.Proxies
+	}
+	return nil
+}
+
+func (x *Leased) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
 // Condition is a condition of an object of the member.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1517,7 +1590,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1602,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1615,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Condition) GetType() string {
@@ -1590,7 +1663,7 @@ type ProxySetReport struct {
 
 func (x *ProxySetReport) Reset() {
 	*x = ProxySetReport{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1675,7 @@ func (x *ProxySetReport) String() string {
 func (*ProxySetReport) ProtoMessage() {}
 
 func (x *ProxySetReport) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1688,7 @@ func (x *ProxySetReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProxySetReport.ProtoReflect.Descriptor instead.
 func (*ProxySetReport) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProxySetReport) GetPlacementUid() string {
@@ -1674,7 +1747,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1759,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1772,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Endpoint) GetNetwork() string {
@@ -1757,7 +1830,7 @@ type ProxyReport struct {
 
 func (x *ProxyReport) Reset() {
 	*x = ProxyReport{}
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1842,7 @@ func (x *ProxyReport) String() string {
 func (*ProxyReport) ProtoMessage() {}
 
 func (x *ProxyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_shoal_agent_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1855,7 @@ func (x *ProxyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProxyReport.ProtoReflect.Descriptor instead.
 func (*ProxyReport) Descriptor() ([]byte, []int) {
-	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_shoal_agent_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProxyReport) GetPlacementUid() string {
@@ -1909,7 +1982,7 @@ const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSessionRequest\x12+\n" +
 	"\x05frame\x18\x01 \x01(\v2\x15.shoal.agent.v1.FrameR\x05frame\">\n" +
 	"\x0fSessionResponse\x12+\n" +
-	"\x05frame\x18\x01 \x01(\v2\x15.shoal.agent.v1.FrameR\x05frame\"\xb2\x04\n" +
+	"\x05frame\x18\x01 \x01(\v2\x15.shoal.agent.v1.FrameR\x05frame\"\xe4\x04\n" +
 	"\x05Frame\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.shoal.agent.v1.HelloH\x00R\x05hello\x123\n" +
 	"\awelcome\x18\x02 \x01(\v2\x17.shoal.agent.v1.WelcomeH\x00R\awelcome\x12F\n" +
@@ -1921,7 +1994,8 @@ const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\theartbeat\x18\b \x01(\v2\x19.shoal.agent.v1.HeartbeatH\x00R\theartbeat\x120\n" +
 	"\x06resync\x18\t \x01(\v2\x16.shoal.agent.v1.ResyncH\x00R\x06resync\x120\n" +
 	"\x06digest\x18\n" +
-	" \x01(\v2\x16.shoal.agent.v1.DigestH\x00R\x06digestB\x06\n" +
+	" \x01(\v2\x16.shoal.agent.v1.DigestH\x00R\x06digest\x120\n" +
+	"\x06leased\x18\v \x01(\v2\x16.shoal.agent.v1.LeasedH\x00R\x06leasedB\x06\n" +
 	"\x04kind\"L\n" +
 	"\x04Held\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1e\n" +
@@ -1985,7 +2059,10 @@ const file_shoal_agent_v1_agent_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"6\n" +
 	"\x06Digest\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"i\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\"4\n" +
+	"\x06Leased\x12\x18\n" +
+	"\aproxies\x18\x01 \x03(\tR\aproxies\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\"i\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
@@ -2043,7 +2120,7 @@ func file_shoal_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_shoal_agent_v1_agent_proto_rawDescData
 }
 
-var file_shoal_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_shoal_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_shoal_agent_v1_agent_proto_goTypes = []any{
 	(*MemberIdentity)(nil),        // 0: shoal.agent.v1.MemberIdentity
 	(*RegisterRequest)(nil),       // 1: shoal.agent.v1.RegisterRequest
@@ -2065,12 +2142,13 @@ var file_shoal_agent_v1_agent_proto_goTypes = []any{
 	(*Heartbeat)(nil),             // 17: shoal.agent.v1.Heartbeat
 	(*Resync)(nil),                // 18: shoal.agent.v1.Resync
 	(*Digest)(nil),                // 19: shoal.agent.v1.Digest
-	(*Condition)(nil),             // 20: shoal.agent.v1.Condition
-	(*ProxySetReport)(nil),        // 21: shoal.agent.v1.ProxySetReport
-	(*Endpoint)(nil),              // 22: shoal.agent.v1.Endpoint
-	(*ProxyReport)(nil),           // 23: shoal.agent.v1.ProxyReport
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Leased)(nil),                // 20: shoal.agent.v1.Leased
+	(*Condition)(nil),             // 21: shoal.agent.v1.Condition
+	(*ProxySetReport)(nil),        // 22: shoal.agent.v1.ProxySetReport
+	(*Endpoint)(nil),              // 23: shoal.agent.v1.Endpoint
+	(*ProxyReport)(nil),           // 24: shoal.agent.v1.ProxyReport
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_shoal_agent_v1_agent_proto_depIdxs = []int32{
 	0,  // 0: shoal.agent.v1.RegisterRequest.identity:type_name -> shoal.agent.v1.MemberIdentity
@@ -2086,30 +2164,31 @@ var file_shoal_agent_v1_agent_proto_depIdxs = []int32{
 	17, // 10: shoal.agent.v1.Frame.heartbeat:type_name -> shoal.agent.v1.Heartbeat
 	18, // 11: shoal.agent.v1.Frame.resync:type_name -> shoal.agent.v1.Resync
 	19, // 12: shoal.agent.v1.Frame.digest:type_name -> shoal.agent.v1.Digest
-	0,  // 13: shoal.agent.v1.Hello.identity:type_name -> shoal.agent.v1.MemberIdentity
-	8,  // 14: shoal.agent.v1.Hello.inventory:type_name -> shoal.agent.v1.Held
-	24, // 15: shoal.agent.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	21, // 16: shoal.agent.v1.Upsert.proxy_set:type_name -> shoal.agent.v1.ProxySetReport
-	23, // 17: shoal.agent.v1.Upsert.proxy:type_name -> shoal.agent.v1.ProxyReport
-	13, // 18: shoal.agent.v1.Upsert.credentials:type_name -> shoal.agent.v1.OwnerCredentials
-	25, // 19: shoal.agent.v1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	20, // 20: shoal.agent.v1.ProxySetReport.conditions:type_name -> shoal.agent.v1.Condition
-	22, // 21: shoal.agent.v1.ProxyReport.endpoints:type_name -> shoal.agent.v1.Endpoint
-	24, // 22: shoal.agent.v1.ProxyReport.ready_age:type_name -> google.protobuf.Duration
-	24, // 23: shoal.agent.v1.ProxyReport.latency:type_name -> google.protobuf.Duration
-	25, // 24: shoal.agent.v1.ProxyReport.created_at:type_name -> google.protobuf.Timestamp
-	20, // 25: shoal.agent.v1.ProxyReport.conditions:type_name -> shoal.agent.v1.Condition
-	1,  // 26: shoal.agent.v1.AgentService.Register:input_type -> shoal.agent.v1.RegisterRequest
-	3,  // 27: shoal.agent.v1.AgentService.Renew:input_type -> shoal.agent.v1.RenewRequest
-	5,  // 28: shoal.agent.v1.AgentService.Session:input_type -> shoal.agent.v1.SessionRequest
-	2,  // 29: shoal.agent.v1.AgentService.Register:output_type -> shoal.agent.v1.RegisterResponse
-	4,  // 30: shoal.agent.v1.AgentService.Renew:output_type -> shoal.agent.v1.RenewResponse
-	6,  // 31: shoal.agent.v1.AgentService.Session:output_type -> shoal.agent.v1.SessionResponse
-	29, // [29:32] is the sub-list for method output_type
-	26, // [26:29] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	20, // 13: shoal.agent.v1.Frame.leased:type_name -> shoal.agent.v1.Leased
+	0,  // 14: shoal.agent.v1.Hello.identity:type_name -> shoal.agent.v1.MemberIdentity
+	8,  // 15: shoal.agent.v1.Hello.inventory:type_name -> shoal.agent.v1.Held
+	25, // 16: shoal.agent.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	22, // 17: shoal.agent.v1.Upsert.proxy_set:type_name -> shoal.agent.v1.ProxySetReport
+	24, // 18: shoal.agent.v1.Upsert.proxy:type_name -> shoal.agent.v1.ProxyReport
+	13, // 19: shoal.agent.v1.Upsert.credentials:type_name -> shoal.agent.v1.OwnerCredentials
+	26, // 20: shoal.agent.v1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	21, // 21: shoal.agent.v1.ProxySetReport.conditions:type_name -> shoal.agent.v1.Condition
+	23, // 22: shoal.agent.v1.ProxyReport.endpoints:type_name -> shoal.agent.v1.Endpoint
+	25, // 23: shoal.agent.v1.ProxyReport.ready_age:type_name -> google.protobuf.Duration
+	25, // 24: shoal.agent.v1.ProxyReport.latency:type_name -> google.protobuf.Duration
+	26, // 25: shoal.agent.v1.ProxyReport.created_at:type_name -> google.protobuf.Timestamp
+	21, // 26: shoal.agent.v1.ProxyReport.conditions:type_name -> shoal.agent.v1.Condition
+	1,  // 27: shoal.agent.v1.AgentService.Register:input_type -> shoal.agent.v1.RegisterRequest
+	3,  // 28: shoal.agent.v1.AgentService.Renew:input_type -> shoal.agent.v1.RenewRequest
+	5,  // 29: shoal.agent.v1.AgentService.Session:input_type -> shoal.agent.v1.SessionRequest
+	2,  // 30: shoal.agent.v1.AgentService.Register:output_type -> shoal.agent.v1.RegisterResponse
+	4,  // 31: shoal.agent.v1.AgentService.Renew:output_type -> shoal.agent.v1.RenewResponse
+	6,  // 32: shoal.agent.v1.AgentService.Session:output_type -> shoal.agent.v1.SessionResponse
+	30, // [30:33] is the sub-list for method output_type
+	27, // [27:30] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_shoal_agent_v1_agent_proto_init() }
@@ -2128,6 +2207,7 @@ func file_shoal_agent_v1_agent_proto_init() {
 		(*Frame_Heartbeat)(nil),
 		(*Frame_Resync)(nil),
 		(*Frame_Digest)(nil),
+		(*Frame_Leased)(nil),
 	}
 	file_shoal_agent_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
 		(*Upsert_ProxySetSpec)(nil),
@@ -2140,7 +2220,7 @@ func file_shoal_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shoal_agent_v1_agent_proto_rawDesc), len(file_shoal_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

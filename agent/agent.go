@@ -51,6 +51,7 @@ func (c Config) run(ctx context.Context) error {
 	if c.machines == nil {
 		c.machines = newMachines
 	}
+	c.warnOfBodies(ctx)
 	// Health: answered from here on, also while what follows waits.
 	checks, err := serveHealth(c.HealthAddress)
 	if err != nil {

@@ -34,6 +34,8 @@ type Config struct {
 	Version string
 	// HealthAddress and MetricsAddress are listened on; "0" is none.
 	HealthAddress, MetricsAddress string
+	// GCPWireLogFullPayloads has long strings in the bodies of calls to Compute Engine logged in full, where bodies are logged.
+	GCPWireLogFullPayloads bool
 	// LeaderElection lets several replicas stand by for one. It is off in tests.
 	LeaderElection bool
 	// Clock is the real one where it is nil.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -146,7 +147,7 @@ func newMachines(ctx context.Context, c Config, secrets client.Reader, r setting
 	o := entry.ClientOptions()
 	o.UserAgent = "shoal-agent/" + c.Version
 	o.Logger = logr.FromSlogHandler(c.Logger.Handler()).WithName("gcp").WithValues("member", r.Member)
-	o.Clock = c.Clock
+	o.Clock, o.WireLogFullPayloads = c.Clock, c.GCPWireLogFullPayloads
 	compute, err := computeclient.New(ctx, o)
 	if err != nil {
 		return proxy.Entry{}, err
@@ -159,4 +160,17 @@ func newMachines(ctx context.Context, c Config, secrets client.Reader, r setting
 		},
 	})
 	return proxy.Entry{Provider: machines, Salt: entry.Salt()}, err
+}
+
+// warnOfBodies says so where the bodies of calls to Compute Engine are logged: a log is read by more people than a project.
+func (c Config) warnOfBodies(ctx context.Context) {
+	// A logger of verbosity writes V(n) at the level -n.
+	if !c.Logger.Enabled(ctx, slog.Level(-computeclient.WireLevel)) {
+		return
+	}
+	long := "strings over 1 KiB are replaced by their hash"
+	if c.GCPWireLogFullPayloads {
+		long = "long strings are logged in full"
+	}
+	c.Logger.Warn("bodies of calls to Compute Engine are logged, without credentials and without what machines are booted with; lower --log-level where that is not wanted", "long", long)
 }

@@ -25,9 +25,9 @@ func TestOneLineForEachCall(t *testing.T) {
 	})
 	l := &log{}
 	c := a.client(t, l.take(1))
-	c.GetInstance(t.Context(), zone, "one")  //nolint:errcheck // the log is looked at
-	c.GetInstance(t.Context(), zone, "gone") //nolint:errcheck // the log is looked at
-	c.ListInstances(t.Context(), nil)        //nolint:errcheck // the log is looked at
+	c.GetInstance(t.Context(), zone, "one")
+	c.GetInstance(t.Context(), zone, "gone")
+	c.ListInstances(t.Context(), nil)
 	if len(l.lines) != 3 {
 		t.Fatalf("%d lines for 3 calls:\n%s", len(l.lines), l.text())
 	}

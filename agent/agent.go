@@ -70,6 +70,9 @@ func (c Config) run(ctx context.Context) error {
 	c.RestConfig = rest.CopyConfig(c.RestConfig)
 	c.RestConfig.QPS = -1
 	w := &crew{c: c, verdicts: proxy.NewVerdicts()}
+	if w.watch, err = newWatch(c, w); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	if w.direct, err = newDirect(c.RestConfig, kinds); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -105,7 +108,7 @@ func (c Config) run(ctx context.Context) error {
 	if w.signer, err = probeSigner(ctx, w.direct, c.Namespace); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	if w.prober, err = newProber(c, w.office.roots, w.verdicts, w.homeUID); err != nil {
+	if w.prober, err = newProber(c, w.office.roots, w.verdicts, w.watch.probes, w.homeUID); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -30,8 +31,12 @@ type Config struct {
 	Namespace string
 	// RestConfig is how the cluster's API server is reached.
 	RestConfig *rest.Config
-	// Version is told to the hub.
-	Version string
+	// Version is told to the hub, and Commit to whoever reads metrics.
+	Version, Commit string
+	// Registerer takes the agent's own metrics; where it is nil nobody hears of them. One registry takes one agent.
+	Registerer prometheus.Registerer
+	// SweepDryRun makes the orphan sweep say what it would delete, and delete nothing.
+	SweepDryRun bool
 	// HealthAddress and MetricsAddress are listened on; "0" is none.
 	HealthAddress, MetricsAddress string
 	// GCPWireLogFullPayloads has long strings in the bodies of calls to Compute Engine logged in full, where bodies are logged.

@@ -77,6 +77,7 @@ type crew struct {
 	signer   *credential.Signer
 	verdicts *proxy.Verdicts
 	prober   *prober
+	watch    *watch
 }
 
 // home is the candidate for the agent's own cluster.
@@ -88,7 +89,7 @@ func (w *crew) home() engage.Candidate {
 				Member: w.memberOfHome(),
 				// The manager starts it, and nobody else must.
 				cluster: started{w.local}, direct: w.direct, namespace: w.c.Namespace, ceiling: &w.c.Settings.Ceiling,
-				offer: func(*mirror.Mirror) (offer, error) { return podOffer(w.c, w.local, w.c.Namespace) },
+				offer: func(*mirror.Mirror) (offer, error) { return podOffer(w.c, w.local, w.c.Namespace, w.watch.calls) },
 			})
 			if err != nil {
 				return nil, err
@@ -118,7 +119,7 @@ func (w *crew) region(r settings.Region) engage.Candidate {
 			}
 			return w.open(ctx, place{
 				Member: w.memberOfRegion(r), cluster: view, direct: w.direct, namespace: w.c.Namespace, ceiling: &r.Ceiling,
-				offer: func(m *mirror.Mirror) (offer, error) { return machineOffer(ctx, w.c, w.direct, r, m) },
+				offer: func(m *mirror.Mirror) (offer, error) { return machineOffer(ctx, w.c, w.direct, r, m, w.watch.calls) },
 			})
 		},
 	}
@@ -188,7 +189,7 @@ func (w *crew) Start(ctx context.Context) error {
 }
 
 // Engage starts what the member has of its own, until ctx ends, and returns at once: nothing that is slow or broken about
-// one member may hold up another. Reports in, frames out, and back; probes; keys.
+// one member may hold up another. Reports in, frames out, and back; probes; keys; the sweep; metrics.
 func (w *crew) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
 	m, ok := cl.(*member)
 	if !ok {
@@ -211,6 +212,12 @@ func (w *crew) Engage(ctx context.Context, name multicluster.ClusterName, cl clu
 	if err != nil {
 		return err
 	}
+	sweeper, err := w.newSweeper(m)
+	if err != nil {
+		return err
+	}
+	w.watchMember(ctx, m, up, sweeper)
+	go w.run(ctx, m, "sweep", sweeper.Run)
 	go w.run(ctx, m, "probes", m.runner.Run)
 	go w.run(ctx, m, "report", reporter.Run)
 	go w.run(ctx, m, "uplink", up.Run)

@@ -20,6 +20,7 @@ import (
 	"github.com/shoal-dev/shoal/agent/internal/provider/kubernetes"
 	"github.com/shoal-dev/shoal/agent/internal/settings"
 	"github.com/shoal-dev/shoal/agent/provider"
+	providermetrics "github.com/shoal-dev/shoal/agent/provider/metrics"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
@@ -33,6 +34,10 @@ type offer struct {
 	entries map[string]proxy.Entry
 	// networks are those that proxies are exposed on.
 	networks []string
+	// bearers are those of the providers that bring keys to their instances.
+	bearers []keyBearer
+	// calls counts what is asked of providers.
+	calls *providermetrics.Metrics
 }
 
 func (o *offer) names() []string { return slices.Sorted(maps.Keys(o.entries)) }
@@ -41,6 +46,11 @@ func (o *offer) add(name string, e proxy.Entry, network v1alpha1.Network) {
 	if o.entries == nil {
 		o.entries = map[string]proxy.Entry{}
 	}
+	// What counts the calls shows only what the contract has.
+	if b, ok := e.Provider.(keyBearer); ok {
+		o.bearers = append(o.bearers, b)
+	}
+	e.Provider = providermetrics.Wrap(name, e.Provider, o.calls)
 	o.entries[name] = e
 	if !slices.Contains(o.networks, string(network)) {
 		o.networks = append(o.networks, string(network))
@@ -48,8 +58,8 @@ func (o *offer) add(name string, e proxy.Entry, network v1alpha1.Network) {
 }
 
 // podOffer is what a cluster offers: pods, by each entry of that type.
-func podOffer(c Config, cl cluster.Cluster, namespace string) (offer, error) {
-	var o offer
+func podOffer(c Config, cl cluster.Cluster, namespace string, calls *providermetrics.Metrics) (offer, error) {
+	o := offer{calls: calls}
 	for i := range c.Settings.Providers {
 		e := &c.Settings.Providers[i]
 		if e.Type != settings.TypeKubernetes {
@@ -83,8 +93,8 @@ func podOffer(c Config, cl cluster.Cluster, namespace string) (offer, error) {
 type machineMaker func(ctx context.Context, c Config, secrets client.Reader, r settings.Region, entry gcp.Settings, keys func() mirror.Keys) (proxy.Entry, error)
 
 // machineOffer is what a region offers: virtual machines, by each of its entries.
-func machineOffer(ctx context.Context, c Config, secrets client.Reader, r settings.Region, m *mirror.Mirror) (offer, error) {
-	var o offer
+func machineOffer(ctx context.Context, c Config, secrets client.Reader, r settings.Region, m *mirror.Mirror, calls *providermetrics.Metrics) (offer, error) {
+	o := offer{calls: calls}
 	for name, entry := range r.Entries() {
 		e, err := c.machines(ctx, c, secrets, r, entry, m.Keys)
 		if err != nil {
@@ -111,13 +121,7 @@ func (m *member) changeKeys() {
 
 // bringKeys keeps the keys of the member's machines current until ctx ends.
 func (m *member) bringKeys(ctx context.Context, c Config, homeUID string) error {
-	var bearers []keyBearer
-	for _, e := range m.entries {
-		if b, ok := e.Provider.(keyBearer); ok {
-			bearers = append(bearers, b)
-		}
-	}
-	if len(bearers) == 0 {
+	if len(m.bearers) == 0 {
 		return nil
 	}
 	ticker := c.Clock.NewTicker(keysEvery)
@@ -134,7 +138,7 @@ func (m *member) bringKeys(ctx context.Context, c Config, homeUID string) error 
 			continue
 		}
 		id := provider.Identity{HubUID: hubUID, MemberUID: memberUID, HomeClusterUID: homeUID}
-		for _, b := range bearers {
+		for _, b := range m.bearers {
 			if err := b.SyncKeys(ctx, id); err != nil && ctx.Err() == nil {
 				c.Logger.Warn("not all machines have the newest keys; they are brought later", "member", m.Name, "err", err, "retryIn", keysEvery.String())
 			}

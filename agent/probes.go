@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
+	"github.com/shoal-dev/shoal/agent/internal/metrics"
 	"github.com/shoal-dev/shoal/agent/internal/probe"
 )
 
@@ -18,9 +19,10 @@ type prober struct {
 	prober   *probe.Prober
 	limiter  *probe.Limiter
 	verdicts *proxy.Verdicts
+	counts   *metrics.Probes
 }
 
-func newProber(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, homeUID string) (*prober, error) {
+func newProber(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, counts *metrics.Probes, homeUID string) (*prober, error) {
 	p, err := probe.NewProber(probe.ProberOptions{Roots: roots, Clock: c.Clock})
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func newProber(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, 
 	if err != nil {
 		return nil, err
 	}
-	return &prober{c: c, homeUID: homeUID, prober: p, limiter: limiter, verdicts: verdicts}, nil
+	return &prober{c: c, homeUID: homeUID, prober: p, limiter: limiter, verdicts: verdicts, counts: counts}, nil
 }
 
 // runner makes the probe engine of one member.
@@ -45,6 +47,7 @@ func (p *prober) runner(member string) (*probe.Runner, error) {
 		Seed:    seed.Sum64(),
 		Clock:   p.c.Clock,
 		OnVerdict: func(v probe.Verdict, d probe.Probe, changed bool) {
+			p.counts.Observe(member, d)
 			log.Debug("probed", "uid", v.UID, "target", d.Echo, "class", d.Class, "detail", d.Detail, "state", v.State,
 				"dial", d.Dial, "connect", d.Connect, "tls", d.TLS, "firstByte", d.FirstByte, "whole", d.Latency)
 			if changed {

@@ -32,6 +32,7 @@ func command(run func(context.Context, flags) error) *cobra.Command {
 	f.StringVar(&c.HealthAddress, "health-address", ":8081", "where /healthz and /readyz are served; 0 for nowhere")
 	f.StringVar(&c.MetricsAddress, "metrics-address", ":8080", "where /metrics is served; 0 for nowhere")
 	f.BoolVar(&c.LeaderElection, "leader-elect", true, "let several replicas stand by for one")
+	f.BoolVar(&c.SweepDryRun, "sweep-dry-run", false, "say which instances without an owner would be deleted, and delete none")
 	f.StringVar(&given.logLevel, "log-level", "info", "debug, info, warn or error; debug-1 logs the bodies of calls to Compute Engine")
 	f.BoolVar(&c.GCPWireLogFullPayloads, "gcp-wire-log-full-payloads", false, "log long strings in those bodies in full")
 	return cmd

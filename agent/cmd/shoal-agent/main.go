@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/shoal-dev/shoal/agent"
 	"github.com/shoal-dev/shoal/agent/internal/buildinfo"
@@ -39,6 +40,7 @@ func run(ctx context.Context, f flags) error {
 	}
 	build := buildinfo.Read(version, commit)
 	c.Logger, c.Version = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), build.Version
+	c.Commit, c.Registerer = build.Commit, metrics.Registry
 	klog.SetSlogLogger(c.Logger)
 	c.Logger.Info("shoal-agent starts", "version", build.Version, "commit", build.Commit, "go", build.Go)
 	text, err := os.ReadFile(f.file)

@@ -289,9 +289,15 @@ func TestHostileHub(t *testing.T) {
 			}
 		}
 		// Those that are refused take nothing of the bound from one that asks for less once there is room.
-		w.change(numbered(0), func(s *v1alpha1.ProxySpec) { s.HealthCheck.Interval.Duration = time.Hour })
+		admitted := ""
+		for i := range 4 {
+			if w.get(numbered(i)).Status.InstanceName != "" {
+				admitted = numbered(i)
+			}
+		}
+		w.change(admitted, func(s *v1alpha1.ProxySpec) { s.HealthCheck.Interval.Duration = time.Hour })
 		w.make("modest", "fake", func(p *v1alpha1.Proxy) { p.Spec.HealthCheck.Interval.Duration = time.Minute })
-		w.settle(numbered(0))
+		w.settle(admitted)
 		if p := w.settle("modest"); p.Status.InstanceName == "" {
 			t.Errorf("it is refused: %s", message(p, v1alpha1.ConditionProvisioned))
 		}

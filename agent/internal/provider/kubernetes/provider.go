@@ -68,6 +68,14 @@ func (p *Provider) Create(ctx context.Context, r provider.Request) (provider.Rec
 	if p.o.HostPort && r.HostPort == 0 {
 		return provider.Receipt{}, provider.Errorf(provider.KindInvalidSpec, "create pod", "no host port has been kept for %s", r.Name)
 	}
+	if r.Settings.Placement != nil {
+		for key, want := range r.Settings.Placement.NodeSelector {
+			if own, set := p.o.NodeSelector[key]; set && own != want {
+				return provider.Receipt{}, provider.Errorf(provider.KindInvalidSpec, "create pod",
+					"placement.nodeSelector asks for nodes with %s=%s, and the owner keeps this entry's proxies on those with %s=%s; leave it out", key, want, key, own)
+			}
+		}
+	}
 	config := p.configMap(r)
 	if err := p.createOrAdopt(ctx, "create config map", config, &corev1.ConfigMap{}, r.Identity); err != nil {
 		return provider.Receipt{}, err

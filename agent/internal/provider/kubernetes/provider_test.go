@@ -206,6 +206,31 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
+// Where the owner keeps an entry's proxies a fleet narrows, and never moves.
+func TestFleetsDoNotLeaveTheOwnersNodes(t *testing.T) {
+	w := newWorld(t, false)
+	p, err := kubernetes.New(kubernetes.Options{
+		Client: server.Client, Reader: server.Client, Namespace: w.namespace, Image: "shoal-proxy:test",
+		KeysConfigMap: "shoal-keys", Clock: w.clock, NodeSelector: map[string]string{"pool": "egress"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := w.request("away")
+	away.Settings.Placement = &v1alpha1.InstancePlacement{NodeSelector: map[string]string{"pool": "payments"}}
+	if _, err := p.Create(t.Context(), away); !provider.IsPermanent(err) || !strings.Contains(err.Error(), "pool=egress") {
+		t.Errorf("Create = %v, want it refused for good", err)
+	}
+	within := w.request("within")
+	within.Settings.Placement = &v1alpha1.InstancePlacement{NodeSelector: map[string]string{"pool": "egress", "zone": "b"}}
+	if _, err := p.Create(t.Context(), within); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.pod(within.Name).Spec.NodeSelector; s["pool"] != "egress" || s["zone"] != "b" {
+		t.Errorf("node selector = %v, want both", s)
+	}
+}
+
 func TestPodIsLockedDown(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.request("one")

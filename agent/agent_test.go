@@ -30,7 +30,7 @@ import (
 const patience = 90 * time.Second
 
 // until waits for a state of the namespace: it looks at what is there, and again at each change.
-func until[L client.ObjectList](t *testing.T, ns string, list L, what string, reached func(L) bool) L {
+func until[L client.ObjectList](t testing.TB, ns string, list L, what string, reached func(L) bool) L {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -65,7 +65,7 @@ func proxyUIDs(ns string) []credential.ProxyUID {
 	return found
 }
 
-func settingsOf(t *testing.T, a *authority, member, hub string) *Settings {
+func settingsOf(t testing.TB, a *authority, member, hub string) *Settings {
 	t.Helper()
 	s, err := ReadSettings(fmt.Appendf(nil, `
 member: {name: %s}
@@ -81,7 +81,7 @@ probe: {targets: ["%s:443"]}
 }
 
 // freeAddress is an address on loopback that nobody listens on.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +91,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func start(t *testing.T, c Config) (stop func() error) {
+func start(t testing.TB, c Config) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -4,8 +4,12 @@ import (
 	"testing"
 
 	"github.com/shoal-dev/shoal/agent/internal/apitest"
+	"github.com/shoal-dev/shoal/agent/internal/probe/probetest"
 )
 
 var server apitest.Server
 
-func TestMain(m *testing.M) { apitest.Main(m, &server) }
+func TestMain(m *testing.M) {
+	probetest.Main()
+	apitest.Main(m, &server)
+}

@@ -4,11 +4,13 @@ import (
 	"crypto/x509"
 	"fmt"
 	"hash/fnv"
-	"net/netip"
+	"strings"
+	"sync/atomic"
 
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
 	"github.com/shoal-dev/shoal/agent/internal/metrics"
 	"github.com/shoal-dev/shoal/agent/internal/probe"
+	"github.com/shoal-dev/shoal/agent/internal/settings"
 )
 
 // prober makes the probe engines of the members. Each has its own, because verdicts freeze member by member; what bounds
@@ -23,7 +25,7 @@ type prober struct {
 }
 
 func newProber(c Config, roots func() *x509.CertPool, verdicts *proxy.Verdicts, counts *metrics.Probes, homeUID string) (*prober, error) {
-	p, err := probe.NewProber(probe.ProberOptions{Roots: roots, Clock: c.Clock})
+	p, err := probe.NewProber(probe.ProberOptions{Roots: withAuthorities(roots, c.Settings.Probe.Authorities()), Clock: c.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func (p *prober) runner(member string) (*probe.Runner, error) {
 	log := p.c.Logger.With("member", member)
 	return probe.NewRunner(probe.RunnerOptions{
 		Probe:   p.prober.Probe,
-		Echoes:  echoes(p.c.Settings.Probe.Echoes(), p.c.Settings.Probe.ServerName),
+		Echoes:  echoes(&p.c.Settings.Probe),
 		Limiter: p.limiter,
 		Seed:    seed.Sum64(),
 		Clock:   p.c.Clock,
@@ -59,14 +61,43 @@ func (p *prober) runner(member string) (*probe.Runner, error) {
 	})
 }
 
-func echoes(targets []netip.AddrPort, serverName string) []probe.Echo {
+// withAuthorities adds the authorities of targets that are not the hub's. The hub's are replaced while the agent runs;
+// the sum is made anew then.
+func withAuthorities(roots func() *x509.CertPool, others []*x509.Certificate) func() *x509.CertPool {
+	if len(others) == 0 {
+		return roots
+	}
+	type sum struct{ of, all *x509.CertPool }
+	var last atomic.Pointer[sum]
+	return func() *x509.CertPool {
+		now := roots()
+		if now == nil {
+			return nil
+		}
+		if known := last.Load(); known != nil && known.of == now {
+			return known.all
+		}
+		all := now.Clone()
+		for _, certificate := range others {
+			all.AddCert(certificate)
+		}
+		last.Store(&sum{of: now, all: all})
+		return all
+	}
+}
+
+func echoes(p *settings.Probe) []probe.Echo {
 	var list []probe.Echo
-	for _, t := range targets {
-		name := serverName
+	for _, t := range p.Echoes() {
+		name := p.ServerName
 		if name == "" {
 			name = t.Addr().String()
 		}
 		list = append(list, probe.Echo{ID: probe.EchoID(t.String()), Addr: t, ServerName: name})
+	}
+	for _, t := range p.Names() {
+		host, _, _ := strings.Cut(t, ":")
+		list = append(list, probe.Echo{ID: probe.EchoID(t), Host: t, ServerName: host})
 	}
 	return list
 }

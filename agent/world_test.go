@@ -40,12 +40,12 @@ const echoAddress = "198.51.100.7"
 
 // authority is the certificate authority of a hub.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	var err error

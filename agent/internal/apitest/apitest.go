@@ -90,7 +90,7 @@ func memberCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 }
 
 // Namespace makes a namespace of the test's own, with labels in pairs.
-func (s *Server) Namespace(t *testing.T, labels ...string) string {
+func (s *Server) Namespace(t testing.TB, labels ...string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "member-", Labels: map[string]string{}}}
 	for i := 0; i+1 < len(labels); i += 2 {

@@ -33,7 +33,8 @@ type Probe struct {
 // ProberOptions configures a [Prober].
 type ProberOptions struct {
 	// Roots returns the certificate authorities of echo targets that are current: those of a hub are replaced while the
-	// agent runs. It is called for each probe, from several goroutines.
+	// agent runs. While it returns nil nothing is known of them, and probes are AgentFaults. It is called for each probe,
+	// from several goroutines.
 	Roots func() *x509.CertPool
 	// Clock times the stages.
 	Clock clock.PassiveClock
@@ -136,6 +137,13 @@ func (p *Prober) run(ctx context.Context, proxy Proxy, echo Echo, probe *Probe) 
 		return err
 	}
 
+	// Without a pool crypto/tls would trust whom the machine trusts.
+	roots := p.options.Roots()
+	if roots == nil {
+		o.Fault = FaultLocal
+		return errors.New("it is not known yet which authorities the probe targets' certificates are by")
+	}
+
 	o.Stage = StageDial
 	conn, err := p.dial(ctx, proxy.Endpoint)
 	if err != nil {
@@ -158,7 +166,7 @@ func (p *Prober) run(ctx context.Context, proxy Proxy, echo Echo, probe *Probe) 
 	return within(ctx, conn, p.options.TargetTimeout, func() error {
 		at := p.options.Clock.Now()
 		secure := tls.Client(conn, &tls.Config{
-			RootCAs: p.options.Roots(), ServerName: echo.ServerName, MinVersion: tls.VersionTLS12, Time: p.options.Clock.Now,
+			RootCAs: roots, ServerName: echo.ServerName, MinVersion: tls.VersionTLS12, Time: p.options.Clock.Now,
 			NextProtos: []string{"http/1.1"}, ClientSessionCache: p.sessionsOf(echo.ID),
 		})
 		if err := secure.HandshakeContext(ctx); err != nil {

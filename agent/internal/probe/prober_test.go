@@ -323,9 +323,13 @@ func TestProbeResumesEachTarget(t *testing.T) {
 // A hub replaces its certificate authority while agents run.
 func TestProbeTrustsTheRootsOfTheMoment(t *testing.T) {
 	echo := newEcho(t, remote)
-	roots := x509.NewCertPool()
+	var roots *x509.CertPool
 	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = func() *x509.CertPool { return roots } })
 	proxy := probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: credential}
+	if got := prober.Probe(t.Context(), proxy, echo.target()); got.Class != probe.ClassAgentFault || echo.full.Load() != 0 {
+		t.Errorf("before the hub is known: %s, %s", got.Class, got.Detail)
+	}
+	roots = x509.NewCertPool()
 	if got := prober.Probe(t.Context(), proxy, echo.target()); got.Class != probe.ClassTargetTLS {
 		t.Errorf("a target that nobody vouches for: %s, %s", got.Class, got.Detail)
 	}

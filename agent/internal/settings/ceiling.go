@@ -101,39 +101,6 @@ func (d *document) prefixes(field string, written []string) []netip.Prefix {
 	return parsed
 }
 
-// Probe says what proxies are probed with.
-type Probe struct {
-	// Targets are the addresses and ports of echo targets, the hub's own first. The agent opens each to its proxies.
-	Targets []string `yaml:"targets"`
-	// ServerName is the name in the targets' certificates; unset means each target's address.
-	ServerName string `yaml:"serverName,omitempty"`
-
-	targets []netip.AddrPort
-}
-
-// Echoes gives Targets, parsed.
-func (p *Probe) Echoes() []netip.AddrPort { return p.targets }
-
-func (d *document) checkProbe(p *Probe, cluster []netip.Prefix) {
-	if len(p.Targets) == 0 {
-		d.refuse("probe.targets", "it is empty, and no proxy would ever become Ready; write the address and port of the hub's echo listener, such as [198.51.100.7:443]")
-	}
-	for i, w := range p.Targets {
-		field := fmt.Sprintf("probe.targets[%d]", i)
-		target, err := netip.ParseAddrPort(w)
-		if err != nil || target.Port() == 0 {
-			d.refuse(field, "%q is no address and port; write such as 198.51.100.7:443, no name", w)
-			continue
-		}
-		target = netip.AddrPortFrom(target.Addr().Unmap(), target.Port())
-		if own, inside := within(target, cluster); inside {
-			d.refuse(field, "%s is in ceiling.clusterCIDRs (%s), where no proxy ever connects; name an address outside, or narrow that range", w, own)
-			continue
-		}
-		p.targets = append(p.targets, target)
-	}
-}
-
 // within gives the range that a target is in.
 func within(target netip.AddrPort, ranges []netip.Prefix) (netip.Prefix, bool) {
 	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Contains(target.Addr()) })

@@ -1,7 +1,14 @@
 package settings
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -99,7 +106,12 @@ func TestReadRefuses(t *testing.T) {
 		"NoClusterCIDRs":   {"proxies could reach into the cluster", "  clusterCIDRs: [10.244.0.0/16, 10.96.0.0/16]\n", "", []string{"line 11: ceiling.clusterCIDRs", "required", "10.244.0.0/16"}},
 		"BadCIDR":          {"host bits are set", "10.96.0.0/16", "10.96.0.1/16", []string{"line 12: ceiling.clusterCIDRs[1]", "10.96.0.1/16"}},
 		"NoTargets":        {"nothing would become Ready", `targets: ["198.51.100.7:443"]`, "targets: []", []string{"line 16: probe.targets", "Ready"}},
-		"TargetByName":     {"a name would need a resolver", `"198.51.100.7:443"]`, `"hub:443"]`, []string{"line 16: probe.targets[0]", "no name"}},
+		"TargetByName":     {"a name of one label is nobody's to look up", `"198.51.100.7:443"]`, `"hub:443"]`, []string{"line 16: probe.targets[0]", "echo.example.com:443"}},
+		"TargetNamePort":   {"no fleet need open that port", `"198.51.100.7:443"]`, `"echo.example.com:8443"]`, []string{"line 16: probe.targets[0]", "443", "write the address"}},
+		"TargetLocalName":  {"Squid refuses it", `"198.51.100.7:443"]`, `"echo.hub.svc:443"]`, []string{"line 16: probe.targets[0]", "local name"}},
+		"TargetTwice":      {"one target is no quorum", `"198.51.100.7:443"]`, `"198.51.100.7:443", "198.51.100.7:443"]`, []string{"line 16: probe.targets[1]", "twice"}},
+		"NotACertificate":  {"nobody would be trusted", `"198.51.100.7:443"]`, "\"198.51.100.7:443\"]\n  ca: hub.pem", []string{"line 17: probe.ca", "PEM"}},
+		"NoAuthority":      {"a target's own certificate vouches for nobody", `"198.51.100.7:443"]`, "\"198.51.100.7:443\"]\n  ca: |\n    -----BEGIN CERTIFICATE-----\n    aGVsbG8=\n    -----END CERTIFICATE-----", []string{"line 17: probe.ca", "authority"}},
 		"TargetInside":     {"no proxy could ever reach it", `"198.51.100.7:443"]`, `"10.244.3.1:443"]`, []string{"line 16: probe.targets[0]", "ceiling.clusterCIDRs", "10.244.0.0/16"}},
 		"NoPin":            {"the hub could be anybody", `sha256:0123`, "0123", []string{"line 3: hub.caPin", "shoalctl member join-token"}},
 		"PlainHub":         {"no TLS", "https://", "http://", []string{"line 3: hub.url", "https://host:port"}},
@@ -135,6 +147,34 @@ func TestReadRefuses(t *testing.T) {
 	}
 	if _, err := Read(nil); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("an empty file: %v", err)
+	}
+}
+
+// A target of the owner's own, by name, and who vouches for it.
+func TestReadTargets(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(goodSettings, "  targets:")
+	text += "  targets: [\"198.51.100.7:443\", \"echo.example.com:443\", \"[2001:db8::7]:443\"]\n  ca: |\n"
+	for line := range strings.Lines(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))) {
+		text += "    " + line
+	}
+	s, err := Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(s.Probe.Echoes(), s.Probe.Names()); got != "[198.51.100.7:443 [2001:db8::7]:443] [echo.example.com:443]" {
+		t.Errorf("targets are %s", got)
+	}
+	if got := s.Probe.Authorities(); len(got) != 1 || !bytes.Equal(got[0].Raw, der) {
+		t.Errorf("%d authorities", len(got))
 	}
 }
 

@@ -57,4 +57,7 @@ probe:
   {{- with .Values.probe.serverName }}
   serverName: {{ . | quote }}
   {{- end }}
+  {{- with .Values.probe.ca }}
+  ca: {{ toJson . }}
+  {{- end }}
 {{- end }}

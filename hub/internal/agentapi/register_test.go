@@ -108,6 +108,7 @@ func (h *registerHub) serve() {
 		Membership:   membership,
 		Dispatcher:   dispatch.New(),
 		Inventory:    inventory.New(inventory.Options{Clock: h.clock}),
+		Leases:       noLeases{},
 		Certificates: registrar,
 		Keys:         func() []byte { return nil },
 		Clock:        h.clock,
@@ -199,6 +200,12 @@ func pair(t *testing.T, chain []byte, key *ecdsa.PrivateKey) tls.Certificate {
 	certificate.Leaf = leaf
 	return certificate
 }
+
+// noLeases knows of none.
+type noLeases struct{}
+
+func (noLeases) Leased(string) (proxies []string, known bool)          { return nil, false }
+func (noLeases) Watch(string) (changed <-chan struct{}, cancel func()) { return nil, func() {} }
 
 // TestRegister has the tests of Register and Renew, which share an API server.
 func TestRegister(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
 
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
+	"github.com/shoal-dev/shoal/agent/internal/clusters"
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxyset"
 	"github.com/shoal-dev/shoal/agent/internal/engage"
@@ -116,6 +117,9 @@ func (c Config) run(ctx context.Context) error {
 	if w.local, err = c.newManager(kinds); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	if err := w.followClusters(members); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	mgr, err := mcmanager.WithMultiCluster(w.local, members)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -196,10 +200,25 @@ func (w *crew) announce(members *engage.Provider) (first *enroll.Member, watcher
 		}
 		watchers = append(watchers, file.Run)
 	}
-	if first == nil && len(watchers) == 0 {
+	if first == nil && len(watchers) == 0 && !w.c.Settings.KubeconfigSecrets {
 		return nil, nil, errNoMembers
 	}
 	return first, watchers, nil
+}
+
+// followClusters has the leading agent tell the provider of the clusters of kubeconfig Secrets.
+func (w *crew) followClusters(members *engage.Provider) error {
+	if !w.c.Settings.KubeconfigSecrets {
+		return nil
+	}
+	secrets, err := clusters.New(clusters.Options{
+		Config: w.c.RestConfig, Scheme: w.local.GetScheme(), Namespace: w.c.Namespace, Settings: w.c.Settings,
+		Members: members, Candidate: w.cluster, Recorder: w.local.GetEventRecorder("clusters"), Logger: w.c.Logger.With("logger", "clusters"),
+	})
+	if err != nil {
+		return err
+	}
+	return w.local.Add(manager.RunnableFunc(secrets.Run))
 }
 
 // ready tells that the agent works: it leads members, or stands by for one that does.

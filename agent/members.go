@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
+	"github.com/shoal-dev/shoal/agent/internal/clusters"
 	"github.com/shoal-dev/shoal/agent/internal/controller/proxy"
 	"github.com/shoal-dev/shoal/agent/internal/engage"
 	"github.com/shoal-dev/shoal/agent/internal/enroll"
@@ -130,6 +131,30 @@ func (w *crew) memberOfRegion(r settings.Region) enroll.Member {
 	identity := w.homeIdentity()
 	identity.Project, identity.Region = r.Project(), r.Region
 	return enroll.Member{Name: r.Member, Region: r.Region, Country: r.Country, Identity: identity}
+}
+
+// cluster is the candidate for a cluster of a kubeconfig Secret.
+func (w *crew) cluster(k *clusters.Cluster) engage.Candidate {
+	var direct client.Client
+	return engage.Candidate{
+		Kinds: watched(),
+		Open: func(ctx context.Context) (cluster.Cluster, error) {
+			uid, err := engage.Preflight(ctx, k.Config, k.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			var cl cluster.Cluster
+			if cl, direct, err = k.Open(w.local.GetScheme()); err != nil {
+				return nil, err
+			}
+			return w.open(ctx, place{
+				Member:  enroll.Member{Name: k.Member, Region: k.Region, Country: k.Country, Identity: &agentv1.MemberIdentity{ClusterUid: uid, Namespace: k.Namespace}},
+				cluster: cl, direct: direct, namespace: k.Namespace, ceiling: &k.Ceiling,
+				offer: func(*mirror.Mirror) (offer, error) { return podOffer(w.c, cl, k.Namespace) },
+			})
+		},
+		Check: func(ctx context.Context) error { return clusters.Answers(ctx, direct) },
+	}
 }
 
 // open makes a member, when the agent is enrolled and all that the member has kept is read.

@@ -27,6 +27,7 @@ import (
 	"connectrpc.com/connect/v2/connecthttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/shoal-dev/shoal/agent/internal/enroll"
 	"github.com/shoal-dev/shoal/agent/internal/mirror"
@@ -111,11 +112,24 @@ func (a *authority) enrolled(member string) string {
 	if err := enroll.NewSecretStore(server.Client, ns).Save(a.t.Context(), state); err != nil {
 		a.t.Fatal(err)
 	}
-	m, err := mirror.New(mirror.Options{Member: member, Client: server.Client, Reader: server.Client, Namespace: ns})
+	a.known(ns, member)
+	return ns
+}
+
+// known leaves in a namespace what a member has learnt of the hub and itself.
+func (a *authority) known(ns, member string) {
+	a.t.Helper()
+	a.knownIn(server.Client, ns, member)
+}
+
+// knownIn is known on another API server.
+func (a *authority) knownIn(c client.Client, ns, member string) {
+	a.t.Helper()
+	m, err := mirror.New(mirror.Options{Member: member, Client: c, Reader: c, Namespace: ns})
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	m.Welcomed("hub-1", "member-1")
+	m.Welcomed("hub-1", "uid-of-"+member)
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
@@ -131,7 +145,6 @@ func (a *authority) enrolled(member string) string {
 	if err := m.SetKeys(a.t.Context(), keys); err != nil {
 		a.t.Fatal(err)
 	}
-	return ns
 }
 
 // hub is the agents' listener of a hub that registers whoever asks, and has no session for anybody.

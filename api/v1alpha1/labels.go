@@ -52,6 +52,8 @@ const (
 	ComponentJoinToken = "join-token"
 	// ComponentCredentials marks a Secret of a member that holds credentials of proxies that someone else runs.
 	ComponentCredentials = "credentials"
+	// ComponentKubeconfig marks a Secret that holds the kubeconfig of a cluster that its agent serves beside its own.
+	ComponentKubeconfig = "kubeconfig"
 	// ComponentIdentity marks the Secret that holds the hub's UID and keys.
 	ComponentIdentity = "identity"
 

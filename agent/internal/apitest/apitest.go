@@ -69,6 +69,42 @@ func run(m *testing.M, s *Server) (code int, err error) {
 	return m.Run(), nil
 }
 
+// Start gives a test another API server, on which no kinds are installed.
+func Start(t *testing.T) *Server {
+	t.Helper()
+	s := &Server{Scheme: runtime.NewScheme()}
+	if err := errors.Join(clientgoscheme.AddToScheme(s.Scheme), v1alpha1.AddMemberToScheme(s.Scheme)); err != nil {
+		t.Fatal(err)
+	}
+	environment := &envtest.Environment{Scheme: s.Scheme}
+	var err error
+	if s.Config, err = environment.Start(); err != nil {
+		t.Fatalf("start the API server: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Config.QPS = -1
+	if s.Client, err = client.NewWithWatch(s.Config, client.Options{Scheme: s.Scheme}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// InstallKinds installs the member's kinds.
+func (s *Server) InstallKinds(t *testing.T) {
+	t.Helper()
+	definitions, err := memberCRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{CRDs: definitions, Scheme: s.Scheme}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func memberCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var found []*apiextensionsv1.CustomResourceDefinition
 	err := fs.WalkDir(api.MemberCRDs, ".", func(path string, entry fs.DirEntry, err error) error {

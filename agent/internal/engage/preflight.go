@@ -56,6 +56,8 @@ func Preflight(ctx context.Context, config *rest.Config, namespace string) (clus
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", &Problem{Reason: ReasonNoRights, Err: errors.New("the agent may not get the namespace kube-system, whose UID is the cluster's; grant it")}
+	case apierrors.IsUnauthorized(err):
+		return "", &Problem{Reason: ReasonNoRights, Err: errors.New("it does not know the kubeconfig's user any more; write another")}
 	case err != nil:
 		return "", &Problem{Reason: ReasonUnreachable, Err: fmt.Errorf("its API server does not answer: %w", err)}
 	}

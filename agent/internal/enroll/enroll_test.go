@@ -322,3 +322,41 @@ func TestTLSConfigFollowsTheCredential(t *testing.T) {
 		}
 	})
 }
+
+// TestJoinAsksByTheCertificate adds a member to an agent that is enrolled. Whatever comes of it, the agent's own certificate
+// stays the one it has.
+func TestJoinAsksByTheCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHub(t, newAuthority(t))
+		a := newAgent(t, h, nil)
+		m := enroll.Member{Name: "gce-eu", Identity: &agentv1.MemberIdentity{ClusterUid: "uid", Namespace: "shoal-system", Project: "p", Region: "eu"}, Region: "eu"}
+		if err := a.Join(t.Context(), m, ""); err == nil {
+			t.Error("an agent without a certificate has joined")
+		}
+		if err := a.Enroll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.set(func(h *hub) { h.speaksAs = "east-01" })
+		if err := a.Join(t.Context(), m, "a-token"); err != nil {
+			t.Fatal(err)
+		}
+		last, certified := h.lastRegistration()
+		if last.GetMember() != "gce-eu" || last.GetToken() != "a-token" || last.GetIdentity().GetProject() != "p" || last.GetRegion() != "eu" {
+			t.Errorf("asked with %v", last)
+		}
+		if !certified {
+			t.Error("the call showed no certificate")
+		}
+		if a.store.saved() != 1 {
+			t.Errorf("%d saves; joining must replace nothing", a.store.saved())
+		}
+		h.set(func(h *hub) { h.speaksAs = "west-01" })
+		if err := a.Join(t.Context(), m, ""); !errors.Is(err, enroll.ErrRefused) {
+			t.Errorf("the member is another agent's: %v, want ErrRefused", err)
+		}
+		h.set(func(h *hub) { h.refuse = connect.NewError(connect.CodeFailedPrecondition, "run shoalctl member accept gce-eu") })
+		if err := a.Join(t.Context(), m, ""); err == nil || errors.Is(err, enroll.ErrRefused) || !strings.Contains(err.Error(), "shoalctl member accept gce-eu") {
+			t.Errorf("waiting for a person: %v", err)
+		}
+	})
+}

@@ -135,7 +135,11 @@ type hub struct {
 	// clients is what client certificates are verified with.
 	clients *x509.CertPool
 
-	registered []*agentv1.RegisterRequest
+	// speaksAs is the name that Register answers with; the member's and a number where it is empty.
+	speaksAs string
+
+	registered     []*agentv1.RegisterRequest
+	hadCertificate bool
 	renewedBy  []*x509.Certificate
 	attempts   []time.Time
 }
@@ -187,6 +191,13 @@ func (h *hub) registrations() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.registered)
+}
+
+// lastRegistration is the last call of Register, and whether it came with a certificate.
+func (h *hub) lastRegistration() (req *agentv1.RegisterRequest, certified bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.registered[len(h.registered)-1], h.hadCertificate
 }
 
 func (h *hub) firstRegistration() *agentv1.RegisterRequest {
@@ -243,18 +254,24 @@ func (h *hub) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-func (h *hub) Register(_ context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error) {
+func (h *hub) Register(ctx context.Context, req *agentv1.RegisterRequest) (*agentv1.RegisterResponse, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.registered = append(h.registered, req)
+	info, _ := connecthttp.ServerInfoForContext(ctx)
+	h.hadCertificate = len(info.TLS().PeerCertificates) > 0
 	if h.refuse != nil {
 		return nil, h.refuse
 	}
-	chain, err := h.authority.agent(req.GetCsr(), req.GetMember()+"-01")
+	name := req.GetMember() + "-01"
+	if h.speaksAs != "" {
+		name = h.speaksAs
+	}
+	chain, err := h.authority.agent(req.GetCsr(), name)
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.RegisterResponse{CertificateChain: chain, CaBundle: h.authority.bundle(), AgentName: req.GetMember() + "-01", HubUid: "hub-uid"}, nil
+	return &agentv1.RegisterResponse{CertificateChain: chain, CaBundle: h.authority.bundle(), AgentName: name, HubUid: "hub-uid"}, nil
 }
 
 func (h *hub) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.RenewResponse, error) {

@@ -12,14 +12,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* The agent's configuration file. The agent itself checks it and says what to write instead. */}}
 {{- define "shoal-agent.config" -}}
+{{- if not (or .Values.member.name .Values.regions .Values.kubeconfigSecrets) }}
+{{- fail "set member.name, as printed by `shoalctl member join-token`; or regions, or kubeconfigSecrets" }}
+{{- end }}
+{{- if .Values.member.name }}
 member:
-  name: {{ required "set member.name, as printed by `shoalctl member join-token`" .Values.member.name | quote }}
+  name: {{ .Values.member.name | quote }}
   {{- with .Values.member.region }}
   region: {{ . | quote }}
   {{- end }}
   {{- with .Values.member.country }}
   country: {{ . | quote }}
   {{- end }}
+{{- end }}
 hub:
   url: {{ required "set hub.url, as printed by `shoalctl member join-token`" .Values.hub.url | quote }}
   caPin: {{ required "set hub.caPin, as printed by `shoalctl member join-token`" .Values.hub.caPin | quote }}
@@ -42,6 +47,10 @@ providers:
       {{- end }}
       {{- end }}
   {{- end }}
+{{- if .Values.kubeconfigSecrets }}
+kubeconfigSecrets: true
+{{- end }}
+{{- if .Values.member.name }}
 ceiling:
   clusterCIDRs: {{ required "set ceiling.clusterCIDRs: this cluster's pod, service and node ranges, such as {10.244.0.0/16,10.96.0.0/16}" .Values.ceiling.clusterCIDRs | toJson }}
   allowedCIDRs: {{ .Values.ceiling.allowedCIDRs | toJson }}
@@ -52,6 +61,7 @@ ceiling:
   cloudInit: {{ .Values.ceiling.cloudInit }}
   cloudInitSecrets: {{ .Values.ceiling.cloudInitSecrets | toJson }}
   nodeSelectorKeys: {{ .Values.ceiling.nodeSelectorKeys | toJson }}
+{{- end }}
 probe:
   targets: {{ required "set probe.targets: the address and port of the hub's echo listener, such as {203.0.113.7:443}" .Values.probe.targets | toJson }}
   {{- with .Values.probe.serverName }}

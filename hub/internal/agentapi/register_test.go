@@ -212,6 +212,7 @@ func TestRegister(t *testing.T) {
 	h := startRegisterHub(t)
 	t.Run("JoinAndRenew", h.joinAndRenew)
 	t.Run("Refusals", h.refusals)
+	t.Run("JoinFurther", h.joinFurther)
 	t.Run("Acceptance", h.acceptance)
 	t.Run("RenewNeedsOurCertificate", h.renewNeedsOurCertificate)
 	t.Run("Rate", h.rate)
@@ -409,5 +410,38 @@ func (h *registerHub) rate(t *testing.T) {
 	h.clock.Step(time.Minute)
 	if _, err := caller.Register(t.Context(), &agentv1.RegisterRequest{Member: "east"}); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("a minute later: %v, want to be heard again", err)
+	}
+}
+
+// joinFurther has an agent register for a second member, by the certificate that it got for the first.
+func (h *registerHub) joinFurther(t *testing.T) {
+	token := h.token(identity.JoinGrant{Members: []string{"home", "gce-eu"}, Accept: true}, time.Hour)
+	key, csr := request(t, "")
+	answer, err := h.dial().Register(t.Context(), &agentv1.RegisterRequest{Token: token, Csr: csr, Member: "home", Identity: cluster("uid-home")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := pair(t, answer.GetCertificateChain(), key)
+	join := func(member, region, token string) (*agentv1.RegisterResponse, error) {
+		h.clock.Step(time.Second) // for the limit of the rate
+		id := cluster("uid-home")
+		id.Project, id.Region = "my-project", region
+		_, csr := request(t, "")
+		return h.dial(mine).Register(t.Context(), &agentv1.RegisterRequest{Token: token, Csr: csr, Member: member, Identity: id})
+	}
+	further, err := join("gce-eu", "europe-west4", token)
+	if err != nil || further.GetAgentName() != answer.GetAgentName() {
+		t.Fatalf("a further member is agent %q's, %v; want %q's", further.GetAgentName(), err, answer.GetAgentName())
+	}
+	if _, err := join("gce-eu", "europe-west4", ""); err != nil {
+		t.Errorf("what it speaks for already needs a token: %v", err)
+	}
+	_, err = join("gce-us", "us-east1", "")
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "shoalctl member accept gce-us") {
+		t.Errorf("without a token: %v; want FailedPrecondition and what to run", err)
+	}
+	var member v1alpha1.MemberCluster
+	if err := h.client.Get(t.Context(), client.ObjectKey{Name: "gce-us"}, &member); err != nil || member.Spec.Accepted {
+		t.Errorf("the member that waits is %+v, %v", member.Spec, err)
 	}
 }

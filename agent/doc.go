@@ -21,8 +21,14 @@
 //	events (events.k8s.io)                    create patch (transitions of proxies and sets)
 //	events (core)                             create patch (leader election)
 //
+// where kubeconfigSecrets is set
+//
+//	secrets                                   list watch
+//
 // and in the cluster
 //
 //	nodes                                     get list watch (their addresses)
 //	namespaces                                get of kube-system (its UID is the cluster's)
+//
+// A cluster of a kubeconfig Secret must grant the kubeconfig's user what engage.Preflight asks for.
 package agent

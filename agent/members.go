@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +54,39 @@ type member struct {
 	credential proxy.Credential
 	// leased is what the hub says of the member's leases.
 	leased *proxy.Busy
+	parts  parts
 	// keysChanged has a value when keys were changed since they were last brought to machines.
 	keysChanged chan struct{}
+}
+
+// Start runs the member's cluster until ctx ends, and returns when nothing of the member runs any more: what takes its
+// place must not meet it.
+func (m *member) Start(ctx context.Context) error {
+	err := m.Cluster.Start(ctx)
+	m.parts.wait()
+	return err
+}
+
+// parts are the goroutines of a member. Once they are waited for none is started.
+type parts struct {
+	mu      sync.Mutex
+	ending  bool
+	running sync.WaitGroup
+}
+
+func (p *parts) start(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ending {
+		p.running.Go(f)
+	}
+}
+
+func (p *parts) wait() {
+	p.mu.Lock()
+	p.ending = true
+	p.mu.Unlock()
+	p.running.Wait()
 }
 
 // policy is the owner's ceiling for the member.
@@ -242,18 +274,17 @@ func (w *crew) Engage(ctx context.Context, name multicluster.ClusterName, cl clu
 		return err
 	}
 	w.watchMember(ctx, m, up, sweeper)
-	go w.run(ctx, m, "sweep", sweeper.Run)
-	go w.run(ctx, m, "probes", m.runner.Run)
-	go w.run(ctx, m, "report", reporter.Run)
-	go w.run(ctx, m, "uplink", up.Run)
-	go w.run(ctx, m, "keys", func(ctx context.Context) error { return m.bringKeys(ctx, w.c, w.homeUID) })
-	return nil
-}
-
-func (w *crew) run(ctx context.Context, m *member, what string, f func(context.Context) error) {
-	if err := f(ctx); err != nil && ctx.Err() == nil {
-		w.c.Logger.Error("a part of the agent has ended", "part", what, "member", m.Name, "err", err)
+	for what, run := range map[string]func(context.Context) error{
+		"sweep": sweeper.Run, "probes": m.runner.Run, "report": reporter.Run, "uplink": up.Run,
+		"keys": func(ctx context.Context) error { return m.bringKeys(ctx, w.c, w.homeUID) },
+	} {
+		m.parts.start(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				w.c.Logger.Error("a part of the agent has ended", "part", what, "member", m.Name, "err", err)
+			}
+		})
 	}
+	return nil
 }
 
 // watched are the kinds that the controllers watch in each member.

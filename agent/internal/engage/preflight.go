@@ -25,20 +25,24 @@ const (
 	callsAtOnce = 8
 )
 
-// right is what the agent must be allowed to do in a member's namespace.
+// right is what the agent must be allowed to do in a member's namespace, or in its whole cluster.
 type right struct {
 	group, resource, subresource string
+	everywhere                   bool
 	verbs                        []string
 }
 
-// rights are those of agent/doc.go that a cluster beside the agent's own must grant.
+// rights are those of agent/doc.go and docs/operations/members.md that a cluster beside the agent's own must grant.
 var rights = []right{
-	{v1alpha1.GroupVersion.Group, "proxysets", "", []string{"get", "list", "watch", "create", "patch", "delete"}},
-	{v1alpha1.GroupVersion.Group, "proxies", "", []string{"get", "list", "watch", "create", "patch", "delete"}},
-	{v1alpha1.GroupVersion.Group, "proxysets", "status", []string{"patch"}},
-	{v1alpha1.GroupVersion.Group, "proxies", "status", []string{"patch"}},
-	{"", "pods", "", []string{"get", "list", "watch", "create", "delete"}},
-	{"", "configmaps", "", []string{"get", "create", "patch", "delete"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxysets", verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxies", verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxysets", subresource: "status", verbs: []string{"patch"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxies", subresource: "status", verbs: []string{"patch"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxysets", subresource: "finalizers", verbs: []string{"update"}},
+	{group: v1alpha1.GroupVersion.Group, resource: "proxies", subresource: "finalizers", verbs: []string{"update"}},
+	{resource: "pods", verbs: []string{"get", "list", "watch", "create", "delete"}},
+	{resource: "configmaps", verbs: []string{"get", "create", "patch", "delete"}},
+	{resource: "nodes", everywhere: true, verbs: []string{"get", "list", "watch"}},
 }
 
 // Preflight looks whether a cluster can be a member: its API server answers, Shoal's kinds are installed, and the agent
@@ -97,8 +101,12 @@ func checkKinds(_ context.Context, api *kubernetes.Clientset) error {
 func missingRights(ctx context.Context, api *kubernetes.Clientset, namespace string) ([]string, error) {
 	var asked []authorizationv1.ResourceAttributes
 	for _, r := range rights {
+		within := namespace
+		if r.everywhere {
+			within = ""
+		}
 		for _, verb := range r.verbs {
-			asked = append(asked, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.group, Resource: r.resource, Subresource: r.subresource})
+			asked = append(asked, authorizationv1.ResourceAttributes{Namespace: within, Verb: verb, Group: r.group, Resource: r.resource, Subresource: r.subresource})
 		}
 	}
 	allowed := make([]bool, len(asked))

@@ -64,6 +64,7 @@ type Provider struct {
 	candidates map[string]*candidate
 	aware      multicluster.Aware
 	ctx        context.Context //nolint:containedctx // candidates that come later end with Start as well
+	stopped    bool
 	running    sync.WaitGroup
 }
 
@@ -112,7 +113,7 @@ func (p *Provider) Set(name string, c Candidate) error {
 	if before != nil && before.cancel != nil {
 		before.cancel()
 	}
-	if p.ctx != nil {
+	if p.ctx != nil && !p.stopped {
 		p.run(next)
 	}
 	return nil
@@ -148,6 +149,9 @@ func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
 	}
 	p.mu.Unlock()
 	<-ctx.Done()
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
 	p.running.Wait()
 	return nil
 }

@@ -354,7 +354,9 @@ func TestJoinAsksByTheCertificate(t *testing.T) {
 		if err := a.Join(t.Context(), m, ""); !errors.Is(err, enroll.ErrRefused) {
 			t.Errorf("the member is another agent's: %v, want ErrRefused", err)
 		}
-		h.set(func(h *hub) { h.refuse = connect.NewError(connect.CodeFailedPrecondition, "run shoalctl member accept gce-eu") })
+		h.set(func(h *hub) {
+			h.refuse = connect.NewError(connect.CodeFailedPrecondition, "run shoalctl member accept gce-eu")
+		})
 		if err := a.Join(t.Context(), m, ""); err == nil || errors.Is(err, enroll.ErrRefused) || !strings.Contains(err.Error(), "shoalctl member accept gce-eu") {
 			t.Errorf("waiting for a person: %v", err)
 		}

@@ -140,8 +140,8 @@ type hub struct {
 
 	registered     []*agentv1.RegisterRequest
 	hadCertificate bool
-	renewedBy  []*x509.Certificate
-	attempts   []time.Time
+	renewedBy      []*x509.Certificate
+	attempts       []time.Time
 }
 
 const hubName = "hub.example"

@@ -80,6 +80,8 @@ type Options struct {
 	Session session.Config
 }
 
+var errJoined = errors.New("the agent has just been let speak for the member")
+
 // Uplink keeps a session with the hub. See [New].
 type Uplink struct {
 	o         Options
@@ -129,8 +131,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 		if u.o.Join != nil && stranger(err) {
 			if err = u.o.Join(ctx); err == nil {
-				attempt = 0
-				continue
+				err = errJoined // a session is next, but not at once: it may be refused again
 			}
 		}
 		wait := pause(err, attempt, mathrand.Float64())

@@ -130,6 +130,27 @@ func TestJoinTokenPrintsOneLineForEachMember(t *testing.T) {
 	}
 }
 
+func TestJoinTokenOfOneAgent(t *testing.T) {
+	s := newShell(t)
+	out, notes := s.must("member", "join-token", "east", "gce-eu", "lab", "--one-agent", "--hub-url", "https://hub.example:8443")
+	if strings.Count(out, "\n") != 1 || !strings.Contains(out, "member.name=east ") && !strings.HasSuffix(out, "member.name=east\n") {
+		t.Errorf("want one command, for the first member:\n%s", out)
+	}
+	_, token, _ := strings.Cut(out, "join.token=")
+	token, _, _ = strings.Cut(token, " ")
+	tokens := identity.NewJoinTokens(identity.JoinTokensOptions{Reader: s.client, Namespace: hubNamespace, Clock: clocktesting.NewFakePassiveClock(now)})
+	for _, member := range []string{"east", "gce-eu", "lab"} {
+		if _, err := tokens.Redeem(t.Context(), token, member); err != nil {
+			t.Errorf("the hub refuses the token for %s: %v", member, err)
+		}
+	}
+	for _, want := range []string{"what gce-eu, lab are", "kubeconfigSecrets", "shoalctl member accept east gce-eu lab"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("want %q in the notes:\n%s", want, notes)
+		}
+	}
+}
+
 func TestJoinTokenAsJSON(t *testing.T) {
 	s := newShell(t)
 	t.Setenv("SHOAL_HUB_URL", "https://192.0.2.1:30443")
@@ -173,6 +194,7 @@ func TestCommandsRefuseWithoutATrace(t *testing.T) {
 		"LongTTL":      {"the token lies in a shell's history", []string{"member", "join-token", "east", "--hub-url", "https://h", "--ttl", "48h"}, "24h"},
 		"OneBadName":   {"half of the tokens would be of no use", []string{"member", "join-token", "east", "We_st", "--hub-url", "https://h"}, "We_st"},
 		"NoName":       {"a token is for a member", []string{"member", "join-token", "--hub-url", "https://h"}, "arg"},
+		"OnePlace":     {"it would be the region of all", []string{"member", "join-token", "east", "eu", "--one-agent", "--region", "r", "--hub-url", "https://h"}, "leave them out"},
 		"OtherHub":     {"there is no hub in that namespace", []string{"member", "join-token", "east", "--hub-url", "https://h", "--hub-namespace", "other"}, "--hub-namespace"},
 		"BadOutput":    {"only two forms", []string{"member", "join-token", "east", "--hub-url", "https://h", "-o", "yaml"}, "text or json"},
 		"NoFleet":      {"a token is for fleets", []string{"token", "create", "--name", "x"}, "--fleet"},

@@ -25,13 +25,16 @@ type join struct {
 	hubURL, chart, repo, release, namespace string
 	ttl                                     time.Duration
 	grant                                   identity.JoinGrant
+	oneAgent                                bool
 	sets                                    []string
 	output                                  output
 }
 
-// invitation is what one member needs to join, as printed with -o json.
+// invitation is what one agent needs to join, as printed with -o json.
 type invitation struct {
-	Member  string    `json:"member"`
+	Member string `json:"member"`
+	// Further are the other members that the agent speaks for.
+	Further []string  `json:"further,omitempty"`
 	HubURL  string    `json:"hubURL"`
 	CAPin   string    `json:"caPin"`
 	Token   string    `json:"token"`
@@ -45,9 +48,12 @@ func (t *tool) joinTokenCommand() *cobra.Command {
 		Use:   "join-token NAME...",
 		Short: "Print the helm command that joins a cluster as a member",
 		Long: "Print, for each name, the helm command that joins a cluster as the member of that name: run it with helm on\n" +
-			"that cluster. Each has a token of its own, which the first cluster to use it claims the name with.",
-		Example: "  shoalctl member join-token east --hub-url https://hub.example.com:8443 --accept --label shoal.dev/egress=true",
-		Args:    cobra.MinimumNArgs(1),
+			"that cluster. Each has a token of its own, which the first cluster to use it claims the name with.\n\n" +
+			"With --one-agent the command and the token are one for all names: the first is the agent's own cluster, the others\n" +
+			"are regions of a cloud, or clusters of kubeconfigs, that the same agent serves.",
+		Example: "  shoalctl member join-token east --hub-url https://hub.example.com:8443 --accept --label shoal.dev/egress=true\n" +
+			"  shoalctl member join-token east gce-eu gce-us --one-agent --hub-url https://hub.example.com:8443 --accept",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return t.joinToken(cmd, names, j)
 		},
@@ -59,6 +65,7 @@ func (t *tool) joinTokenCommand() *cobra.Command {
 	flags.StringToStringVar(&j.grant.Labels, "label", nil, "label of the MemberCluster, key=value; may be repeated")
 	flags.StringVar(&j.grant.Region, "region", "", "region of the member, for placement and leases")
 	flags.StringVar(&j.grant.Country, "country", "", "country that the member leaves from, two capital letters")
+	flags.BoolVar(&j.oneAgent, "one-agent", false, "one token and one command: the agent of the first member serves the others, too")
 	flags.StringVar(&j.namespace, "namespace", "shoal-system", "namespace of the agent on the member")
 	flags.StringVar(&j.chart, "chart", "charts/agent", "chart of the agent: a directory, an archive, or its name in --helm-repo")
 	flags.StringVar(&j.repo, "helm-repo", "", "URL of the repository that has the chart")
@@ -74,6 +81,9 @@ func (t *tool) joinToken(cmd *cobra.Command, names []string, j join) error {
 	if err := errors.Join(j.output.check(), checkHubURL(j.hubURL)); err != nil {
 		return err
 	}
+	if j.oneAgent && len(names) > 1 && (j.grant.Region != "" || j.grant.Country != "") {
+		return errors.New("--region and --country would be those of every member; with --one-agent leave them out, and the agent's values say them for each")
+	}
 	c, _, err := t.Client()
 	if err != nil {
 		return err
@@ -85,9 +95,9 @@ func (t *tool) joinToken(cmd *cobra.Command, names []string, j join) error {
 	// All tokens are made before the first is stored: a name that cannot be must not leave half of them behind.
 	invitations := make([]invitation, 0, len(names))
 	secrets := make([]*corev1.Secret, 0, len(names))
-	for _, name := range names {
+	for _, members := range j.agents(names) {
 		grant := j.grant
-		grant.Members = []string{name}
+		grant.Members = members
 		token, text, err := identity.NewJoinToken(t.Now(), grant, j.ttl)
 		if err != nil {
 			return err
@@ -96,7 +106,7 @@ func (t *tool) joinToken(cmd *cobra.Command, names []string, j join) error {
 		if err != nil {
 			return err
 		}
-		i := invitation{Member: name, HubURL: j.hubURL, CAPin: hub.Authority().Pin(), Token: text.Reveal(), Expires: token.Expires}
+		i := invitation{Member: members[0], Further: members[1:], HubURL: j.hubURL, CAPin: hub.Authority().Pin(), Token: text.Reveal(), Expires: token.Expires}
 		i.Command = j.command(i)
 		invitations, secrets = append(invitations, i), append(secrets, secret)
 	}
@@ -109,6 +119,18 @@ func (t *tool) joinToken(cmd *cobra.Command, names []string, j join) error {
 		return err
 	}
 	return errors.Join(t.warnOfJoined(cmd, c, names), t.sweepJoinTokens(ctx, c))
+}
+
+// agents divides the names into those of one agent each.
+func (j join) agents(names []string) [][]string {
+	if j.oneAgent {
+		return [][]string{names}
+	}
+	agents := make([][]string, len(names))
+	for i, name := range names {
+		agents[i] = []string{name}
+	}
+	return agents
 }
 
 func checkHubURL(text string) error {
@@ -134,8 +156,13 @@ func (j join) print(cmd *cobra.Command, invitations []invitation) error {
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), i.Command); err != nil {
 			return err
 		}
+		if len(i.Further) > 0 {
+			cmd.PrintErrf("# its values say what %s are: regions with providers of type gcp, or kubeconfigSecrets and a Secret for each;\n"+
+				"# without a member of its own, leave member.name out. What is added after %s needs: shoalctl member accept NAME\n",
+				strings.Join(i.Further, ", "), span(j.ttl))
+		}
 		if !j.grant.Accept {
-			cmd.PrintErrf("# and then, here: shoalctl member accept %s\n", i.Member)
+			cmd.PrintErrf("# and then, here: shoalctl member accept %s\n", strings.Join(append([]string{i.Member}, i.Further...), " "))
 		}
 	}
 	return nil

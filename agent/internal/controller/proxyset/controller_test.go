@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	if w.r, err = New(Options{Clock: w.clock, Client: func(context.Context, string) (client.Client, error) { return w.client, nil }}); err != nil {
 		t.Fatal(err)
 	}
-	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "s"}}
+	set := &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "s", Labels: map[string]string{v1alpha1.LabelMember: "east"}}}
 	set.Spec = v1alpha1.ProxySetSpec{
 		PlacementUID: "placement", PlacementGeneration: 1, FleetUID: "fleet", Revision: "r1",
 		Template: v1alpha1.ProxyTemplate{
@@ -120,7 +120,7 @@ func TestFromNothingToDrained(t *testing.T) {
 	p := made["s-0"]
 	wantLabels := map[string]string{
 		"tier": "datacenter", v1alpha1.LabelProxySet: "s", v1alpha1.LabelFleetUID: "fleet",
-		v1alpha1.LabelPlacementUID: "placement", v1alpha1.LabelRevision: "r1",
+		v1alpha1.LabelPlacementUID: "placement", v1alpha1.LabelRevision: "r1", v1alpha1.LabelMember: "east",
 	}
 	if diff := cmp.Diff(wantLabels, p.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)

@@ -90,8 +90,11 @@ type forwarder struct {
 	conns    []net.Conn
 }
 
+// addressOf is the host and port of an API server.
+func addressOf(c *rest.Config) string { return strings.Trim(strings.TrimPrefix(c.Host, "https://"), "/") }
+
 func newForwarder(t *testing.T, to *rest.Config) *forwarder {
-	f := &forwarder{t: t, address: freeAddress(t), to: strings.TrimPrefix(to.Host, "https://")}
+	f := &forwarder{t: t, address: freeAddress(t), to: addressOf(to)}
 	t.Cleanup(f.close)
 	return f
 }
@@ -202,7 +205,7 @@ func TestClustersOfOneAgent(t *testing.T) {
 	a.known(far, "lab-b")
 	a.knownIn(bare.Client, "default", "lab-c")
 	route := newForwarder(t, server.Config)
-	direct := strings.TrimPrefix(server.Config.Host, "https://")
+	direct := addressOf(server.Config)
 
 	s, err := ReadSettings(fmt.Appendf(nil, `
 hub: {url: "https://%s", caPin: "%s"}
@@ -216,7 +219,7 @@ probe: {targets: ["%s:443"]}
 	secrets := map[string]*corev1.Secret{
 		"a": kubeconfigSecret(ns, "lab-a", good, kubeconfig(t, server.Config, direct)),
 		"b": kubeconfigSecret(ns, "lab-b", far, kubeconfig(t, server.Config, route.address)),
-		"c": kubeconfigSecret(ns, "lab-c", "default", kubeconfig(t, bare.Config, strings.TrimPrefix(bare.Config.Host, "https://"))),
+		"c": kubeconfigSecret(ns, "lab-c", "default", kubeconfig(t, bare.Config, addressOf(bare.Config))),
 	}
 	for _, secret := range secrets {
 		if err := server.Client.Create(t.Context(), secret); err != nil {
@@ -226,6 +229,11 @@ probe: {targets: ["%s:443"]}
 	desire(t, good, "lab-a", "p-a", 2, "default", 3128)
 	desire(t, far, "lab-b", "p-b", 2, "default", 3128)
 	log := &lines{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(log.text.String())
+		}
+	})
 	began := time.Now()
 	start(t, Config{
 		Settings: s, Namespace: ns, RestConfig: server.Config, Version: "test", HealthAddress: freeAddress(t), MetricsAddress: "0",

@@ -91,7 +91,9 @@ type forwarder struct {
 }
 
 // addressOf is the host and port of an API server.
-func addressOf(c *rest.Config) string { return strings.Trim(strings.TrimPrefix(c.Host, "https://"), "/") }
+func addressOf(c *rest.Config) string {
+	return strings.Trim(strings.TrimPrefix(c.Host, "https://"), "/")
+}
 
 func newForwarder(t *testing.T, to *rest.Config) *forwarder {
 	f := &forwarder{t: t, address: freeAddress(t), to: addressOf(to)}

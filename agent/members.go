@@ -182,7 +182,7 @@ func (w *crew) cluster(k *clusters.Cluster) engage.Candidate {
 			return w.open(ctx, place{
 				Member:  enroll.Member{Name: k.Member, Region: k.Region, Country: k.Country, Identity: &agentv1.MemberIdentity{ClusterUid: uid, Namespace: k.Namespace}},
 				cluster: cl, direct: direct, namespace: k.Namespace, ceiling: &k.Ceiling,
-				offer: func(*mirror.Mirror) (offer, error) { return podOffer(w.c, cl, k.Namespace) },
+				offer: func(*mirror.Mirror) (offer, error) { return podOffer(w.c, cl, k.Namespace, w.watch.calls) },
 			})
 		},
 		Check: func(ctx context.Context) error { return clusters.Answers(ctx, direct) },

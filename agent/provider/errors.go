@@ -3,6 +3,7 @@ package provider
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -38,8 +39,9 @@ type Error struct {
 	// RetryAfter is when to come back, with KindThrottled; 0 where the provider did not say.
 	RetryAfter time.Duration
 	// Scope names what else the error holds for, with KindQuotaExceeded, KindCapacityExhausted and KindThrottled: "zone
-	// europe-west1-b", "region europe-west1 IN_USE_ADDRESSES". Requests of the same scope wait together. Empty means this
-	// instance only.
+	// europe-west1-b", "region europe-west1 IN_USE_ADDRESSES". Requests of the same scope wait together. What begins with
+	// "zone NAME" holds for that zone only ([ZoneOf]); all else holds for the provider's entry in all of its zones. Empty
+	// means this instance only.
 	Scope string
 	// Err is the cause.
 	Err error
@@ -90,6 +92,13 @@ func RetryAfter(err error) time.Duration {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// ZoneOf gives the one zone that a scope holds for, and whether it holds for one zone only.
+func ZoneOf(scope string) (zone string, only bool) {
+	rest, only := strings.CutPrefix(scope, "zone ")
+	zone, _, _ = strings.Cut(rest, " ")
+	return zone, only
 }
 
 // ScopeOf gives what else an error holds for, or "".

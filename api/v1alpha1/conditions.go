@@ -118,6 +118,20 @@ const (
 	ReasonProviderError = "ProviderError"
 	// ReasonInvalidSpec means that the provider can never make this instance.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonQuotaExceeded means that the owner's quota is used up; the message says whose and until when nothing is asked for.
+	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonCapacityExhausted means that the provider has no room where the instance may be.
+	ReasonCapacityExhausted = "CapacityExhausted"
+	// ReasonThrottled means that the provider wants fewer requests.
+	ReasonThrottled = "Throttled"
+	// ReasonBackingOff means that the last instance did not last, and that the next one waits.
+	ReasonBackingOff = "BackingOff"
+	// ReasonNeverReady means that there is an instance on which the proxy has not become ready in time.
+	ReasonNeverReady = "NeverReady"
+	// ReasonInstanceLost means that somebody else removed the instance.
+	ReasonInstanceLost = "InstanceLost"
+	// ReasonInstanceFailed means that the instance ended and never runs again.
+	ReasonInstanceFailed = "InstanceFailed"
 	// ReasonExternal means that someone else runs the instance.
 	ReasonExternal = "External"
 	// ReasonProbing means that no verdict has been reached yet.
@@ -130,6 +144,8 @@ const (
 	ReasonNotProvisioned = "NotProvisioned"
 	// ReasonDraining means that the proxy is on its way out.
 	ReasonDraining = "Draining"
+	// ReasonPreempted means that the provider takes the instance back.
+	ReasonPreempted = "Preempted"
 	// ReasonNotDraining means that the proxy is wanted.
 	ReasonNotDraining = "NotDraining"
 	// ReasonNotSaturated means that the proxy has room.

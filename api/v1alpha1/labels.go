@@ -37,6 +37,9 @@ const (
 	// AnnotationHomeClusterUID is the UID of the cluster that the agent keeps its objects in, on everything a provider
 	// made.
 	AnnotationHomeClusterUID = "shoal.dev/home-cluster-uid"
+	// AnnotationRetry asks, on a Proxy, to try again now what has failed. Any value that was not there before does; `shoalctl
+	// proxy retry` writes the time.
+	AnnotationRetry = "shoal.dev/retry"
 	// AnnotationUnknownFields holds, on a ProxySet, what the hub asked for and the agent does not know.
 	AnnotationUnknownFields = "shoal.dev/unknown-fields"
 

@@ -12,7 +12,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Exit",type=string,JSONPath=`.status.exits[0]`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
+// +kubebuilder:printcolumn:name="Why",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Instance",type=string,JSONPath=`.status.providerID`,priority=1
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.status.attempt.zone`,priority=1
+// +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.attempt.number`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -91,7 +94,8 @@ const (
 	PhaseDraining ProxyPhase = "Draining"
 	// PhaseDeleting means that the instance is being removed.
 	PhaseDeleting ProxyPhase = "Deleting"
-	// PhaseFailed means that the instance can never be made from this spec.
+	// PhaseFailed means that the instance can never be made from this spec. It stands until the spec or the provider's entry
+	// changes, a slow retry comes due, or somebody sets AnnotationRetry.
 	PhaseFailed ProxyPhase = "Failed"
 )
 
@@ -137,6 +141,74 @@ type ProbeSummary struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
+// AttemptState says how far an attempt at an instance has come.
+// +kubebuilder:validation:Enum=Planned;Accepted;Ended
+type AttemptState string
+
+// The states of an attempt.
+const (
+	// AttemptPlanned means that the attempt is written down. The provider may have been asked or not.
+	AttemptPlanned AttemptState = "Planned"
+	// AttemptAccepted means that the provider took the request, or that the instance was seen.
+	AttemptAccepted AttemptState = "Accepted"
+	// AttemptEnded means that nothing of the attempt is left, and that nothing will come of it.
+	AttemptEnded AttemptState = "Ended"
+)
+
+// Attempt is one attempt at making an instance. It is written down before the provider is asked, so that whoever leads the
+// proxy next knows what there can be, and where. There is never another attempt before this one has ended.
+type Attempt struct {
+	// number counts the attempts of this proxy, from 1.
+	// +required
+	Number int64 `json:"number"`
+	// state says how far the attempt has come.
+	// +required
+	State AttemptState `json:"state"`
+	// requestID is the UUID that the provider is asked with, however often it has to be asked.
+	// +required
+	RequestID string `json:"requestID"`
+	// zone is where the instance is asked for; empty where the provider is not zoned.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// operation is what the provider calls the work of making the instance, where it said so.
+	// +optional
+	Operation string `json:"operation,omitempty"`
+	// startedAt is when the attempt was written down.
+	// +required
+	StartedAt metav1.Time `json:"startedAt"`
+	// acceptedAt is when the provider took the request, or when the instance was first seen.
+	// +optional
+	AcceptedAt *metav1.Time `json:"acceptedAt,omitempty"`
+	// readyAt is when the proxy was first ready on this instance.
+	// +optional
+	ReadyAt *metav1.Time `json:"readyAt,omitempty"`
+}
+
+// Setback is the last thing that went wrong with a proxy's instances. It is kept until an instance has lasted.
+type Setback struct {
+	// attempt is the number of the attempt that it happened to.
+	// +required
+	Attempt int64 `json:"attempt"`
+	// reason is a word for it: a provider's kind of error, InstanceLost or InstanceFailed.
+	// +required
+	Reason string `json:"reason"`
+	// message says what happened, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// count is how often something has gone wrong without an instance that lasted in between.
+	// +required
+	Count int32 `json:"count"`
+	// time is when it happened.
+	// +required
+	Time metav1.Time `json:"time"`
+	// retryAt is when the provider is asked again.
+	// +required
+	RetryAt metav1.Time `json:"retryAt"`
+	// scope is what else it holds for, where the provider said so: other proxies wait with this one then.
+	// +optional
+	Scope string `json:"scope,omitempty"`
+}
+
 // ProxyStatus is what is there. It is written on transitions only.
 type ProxyStatus struct {
 	// observedGeneration is the generation of the spec that the status speaks of.
@@ -157,6 +229,15 @@ type ProxyStatus struct {
 	// hostPort is the port kept for the proxy on the member's nodes, where it is exposed that way.
 	// +optional
 	HostPort int32 `json:"hostPort,omitempty"`
+	// attempt is the last attempt at an instance, written before the provider is asked.
+	// +optional
+	Attempt *Attempt `json:"attempt,omitempty"`
+	// setback is the last thing that went wrong with the instances.
+	// +optional
+	Setback *Setback `json:"setback,omitempty"`
+	// handledRetry is the value of the annotation shoal.dev/retry that was last acted on.
+	// +optional
+	HandledRetry string `json:"handledRetry,omitempty"`
 	// address is the first endpoint in a form for people.
 	// +optional
 	Address string `json:"address,omitempty"`

@@ -104,8 +104,12 @@ type Options struct {
 // Reconciler leads Proxies through their life.
 type Reconciler struct {
 	o     Options
-	ports *portBook
-	latch *latch
+	// started is when this process began to lead.
+	started time.Time
+	census  *census
+	blocks  *blocks
+	asks    *asks
+	lists   *lister
 	// names holds the UID of each Proxy by its request, for when there is nothing left but the request.
 	names sync.Map
 }
@@ -115,7 +119,7 @@ func New(o Options) (*Reconciler, error) {
 	if o.Clock == nil || o.Site == nil || o.Verdicts == nil || o.HomeClusterUID == "" {
 		return nil, errors.New("proxy controller: Clock, Site, HomeClusterUID and Verdicts are required")
 	}
-	return &Reconciler{o: o, ports: newPortBook(), latch: newLatch()}, nil
+	return &Reconciler{o: o, started: o.Clock.Now(), census: newCensus(), blocks: newBlocks(), asks: newAsks(), lists: newLister(o.Clock)}, nil
 }
 
 // SetupWithManager adds the controller to mgr.
@@ -135,7 +139,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {
 			log := mgr.GetLocalManager().GetLogger().WithName(Name)
 			if req != nil {
-				log = log.WithValues("cluster", req.ClusterName, "proxy", req.NamespacedName)
+				log = log.WithValues("member", req.ClusterName, "proxy", req.NamespacedName)
 			}
 			return log
 		})
@@ -151,36 +155,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	c := site.Client
 	proxy := &v1alpha1.Proxy{}
-	switch err := c.Get(ctx, req.NamespacedName, proxy); {
+	switch err := site.Client.Get(ctx, req.NamespacedName, proxy); {
 	case apierrors.IsNotFound(err):
-		r.lost(site, req)
+		r.vanished(site, req)
 		return ctrl.Result{}, nil
 	case err != nil:
 		return ctrl.Result{}, err
 	}
 	r.names.Store(req, proxy.UID)
+	s := r.scope(site, proxy, req)
 	if proxy.DeletionTimestamp != nil {
-		return r.finalize(ctx, site, proxy)
+		return r.finalize(ctx, s)
 	}
 	if controllerutil.AddFinalizer(proxy, v1alpha1.FinalizerProxy) {
 		// Nothing else in this pass: no provider is called before the finalizer is durable. The update asks for the next.
 		before := proxy.DeepCopy()
 		before.Finalizers = before.Finalizers[:len(before.Finalizers)-1]
-		return quiet(c.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+		return quiet(site.Client.Patch(ctx, proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	}
-
-	s, err := r.gather(ctx, site, proxy, req)
-	if err != nil {
+	if err := r.gather(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
 	result := smallest{}
-	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch, r.mark} {
+	for _, phase := range []func(context.Context, *scope) (time.Duration, error){r.checkCeiling, r.provision, r.watch, r.prove, r.mark} {
 		after, phaseErr := phase(ctx, s)
 		result.add(after, phaseErr)
 	}
-	if err := r.patchStatus(ctx, c, s, result.err == nil); err != nil {
+	if err := r.patchStatus(ctx, s, result.err == nil); err != nil {
 		return quiet(err)
 	}
 	return result.done()

@@ -2,9 +2,14 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"reflect"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/shoal-dev/shoal/agent/internal/probe"
 	"github.com/shoal-dev/shoal/agent/provider"
@@ -41,7 +46,7 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 	return 0, nil
 }
 
-// endpoints are where the proxy is reached. A provider that did not answer in this pass leaves them as they were.
+// endpoints are where the proxy is reached. A provider that does not say in this pass leaves them as they were.
 func (s *scope) endpoints() []v1alpha1.Endpoint {
 	switch {
 	case len(s.violations) > 0:
@@ -50,7 +55,9 @@ func (s *scope) endpoints() []v1alpha1.Endpoint {
 		return []v1alpha1.Endpoint{{Network: v1alpha1.NetworkExternal, Host: s.proxy.Spec.Endpoint.Host, Port: s.proxy.Spec.Endpoint.Port}}
 	case s.instance != nil && s.instance.State == provider.StateRunning:
 		return s.instance.Endpoints
-	case !s.seen && s.reason == v1alpha1.ReasonProviderError && s.proxy.DeletionTimestamp == nil:
+	case s.entry == nil || s.proxy.DeletionTimestamp != nil || s.next.attempt == nil || s.next.attempt.State != v1alpha1.AttemptAccepted:
+		return nil
+	case !s.seen, s.instance != nil && s.instance.State == provider.StateUnknown:
 		return s.proxy.Status.Endpoints
 	default:
 		return nil
@@ -63,4 +70,42 @@ func (s *scope) endpoint() (v1alpha1.Endpoint, bool) {
 		return v1alpha1.Endpoint{}, false
 	}
 	return all[0], true
+}
+
+// held says that there is no verdict yet and that the endpoint is the one that the last verdict was about.
+func (s *scope) held() bool {
+	now := s.endpoints()
+	return !s.judged && len(now) > 0 && reflect.DeepEqual(now, s.proxy.Status.Endpoints)
+}
+
+// healthy is the verdict of the probes, as a condition.
+func (s *scope) healthy() metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonProbing, Message: "no probe has come through yet"}
+	switch {
+	case !s.judged && s.provisioned().Status == metav1.ConditionFalse:
+		c.Reason, c.Message = v1alpha1.ReasonNotProvisioned, "there is nothing to probe"
+	case s.judged && s.verdict.State == probe.StateReady:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonProbesPass, "pages come through the proxy"
+	case s.judged && s.verdict.State == probe.StateUnhealthy:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonProbesFail, fmt.Sprintf("probes fail with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
+	case s.held():
+		// The agent has just started. Until its first probe, what was known of the same endpoint stands.
+		if was := meta.FindStatusCondition(s.proxy.Status.Conditions, v1alpha1.ConditionHealthy); was != nil {
+			c = *was
+		}
+	case s.judged && s.verdict.Cause != "":
+		c.Message = fmt.Sprintf("no probe has come through yet; they end with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
+	}
+	return c
+}
+
+// saturated says, as a condition, whether the proxy is too busy for more.
+func (s *scope) saturated() metav1.Condition {
+	if s.judged && s.verdict.Saturated {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionSaturated, Status: metav1.ConditionTrue, Reason: v1alpha1.ConditionSaturated,
+			Message: "the proxy is too busy to answer in time; nothing new is leased on it",
+		}
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionSaturated, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSaturated, Message: "the proxy has room"}
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/api/meta"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
@@ -24,8 +24,6 @@ type scope struct {
 	// site is the member that the proxy is in.
 	site  Site
 	proxy *v1alpha1.Proxy
-	// others are the other Proxies of the namespace. They are the cache's own and must not be changed.
-	others []v1alpha1.Proxy
 	// entry is the provider entry that the spec names; nil with mode External, and where there is none of that name.
 	entry *Entry
 	// policy is the cluster owner's ceiling.
@@ -43,41 +41,76 @@ type scope struct {
 	seen bool
 	// instance is what the provider said in this pass; nil where there is none.
 	instance *provider.Instance
+	// preempted says that the provider takes the instance back.
+	preempted bool
+	// overdue says that the proxy should have been ready on its instance long ago.
+	overdue bool
+	// retry is the value of the annotation by which somebody asks to try again, and forced that it is to be acted on.
+	retry  string
+	forced bool
 	// problem is what keeps the instance from being provisioned, for people; permanent means that only another spec helps.
 	problem   string
 	reason    string
 	permanent bool
-	// next are the status fields that provision writes ahead.
-	next ahead
+	// next is what the pass writes down of the instance.
+	next record
 }
 
-// ahead is what is written to the status before a provider is asked.
-type ahead struct {
+// record is what the status keeps of a proxy's instance: all that the next pass, by whoever makes it, must know.
+type record struct {
 	instanceName string
 	specHash     string
 	hostPort     int32
+	attempt      *v1alpha1.Attempt
+	setback      *v1alpha1.Setback
+	handledRetry string
 }
 
-// gather reads all that the phases look at.
-func (r *Reconciler) gather(ctx context.Context, site Site, proxy *v1alpha1.Proxy, request mcreconcile.Request) (*scope, error) {
-	s := &scope{request: request, site: site, proxy: proxy, policy: site.Policy()}
-	s.next = ahead{instanceName: proxy.Status.InstanceName, specHash: proxy.Status.SpecHash, hostPort: proxy.Status.HostPort}
+func recordOf(s *v1alpha1.ProxyStatus) record {
+	return record{
+		instanceName: s.InstanceName, specHash: s.SpecHash, hostPort: s.HostPort,
+		attempt: s.Attempt.DeepCopy(), setback: s.Setback.DeepCopy(), handledRetry: s.HandledRetry,
+	}
+}
+
+func (n *record) into(s *v1alpha1.ProxyStatus) {
+	s.InstanceName, s.SpecHash, s.HostPort = n.instanceName, n.specHash, n.hostPort
+	s.Attempt, s.Setback, s.HandledRetry = n.attempt, n.setback, n.handledRetry
+}
+
+// wait says what keeps the proxy from being provisioned.
+func (s *scope) wait(reason, problem string) { s.reason, s.problem = reason, problem }
+
+// draining says whether the proxy is on its way out, from which there is no way back.
+func (s *scope) draining() bool {
+	return s.preempted || s.proxy.Spec.Drain != nil || meta.IsStatusConditionTrue(s.proxy.Status.Conditions, v1alpha1.ConditionDraining)
+}
+
+// place is where the proxy's requests count.
+func (s *scope) place() place {
+	return place{cluster: string(s.request.ClusterName), entry: s.proxy.Spec.Provider}
+}
+
+// roll is where the proxy itself counts.
+func (s *scope) roll() roll {
+	return roll{cluster: string(s.request.ClusterName), namespace: s.proxy.Namespace}
+}
+
+// scope begins a pass.
+func (r *Reconciler) scope(site Site, proxy *v1alpha1.Proxy, request mcreconcile.Request) *scope {
+	s := &scope{request: request, site: site, proxy: proxy, next: recordOf(&proxy.Status)}
 	s.identity, s.known = r.identity(site, proxy)
-	s.verdict, s.judged = site.Prober.Verdict(probe.UID(proxy.UID))
 	if entry, ok := site.Entries[proxy.Spec.Provider]; ok && proxy.Spec.Mode != v1alpha1.ModeExternal {
 		s.entry = &entry
 	}
-	// There are many, they are only read, and copies of all in each pass would be most of what the agent does.
-	list := &v1alpha1.ProxyList{}
-	if err := site.Client.List(ctx, list, client.InNamespace(proxy.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list proxies: %w", err)
-	}
-	for i := range list.Items {
-		if list.Items[i].UID != proxy.UID {
-			s.others = append(s.others, list.Items[i])
-		}
-	}
-	return s, nil
+	return s
+}
+
+// gather reads all that the phases look at.
+func (r *Reconciler) gather(ctx context.Context, s *scope) error {
+	s.policy = s.site.Policy()
+	s.verdict, s.judged = s.site.Prober.Verdict(probe.UID(s.proxy.UID))
+	return r.census.visit(ctx, r.o.Clock.Now(), s.site.Client, s.roll(), s.proxy)
 }
 
 func (r *Reconciler) identity(site Site, proxy *v1alpha1.Proxy) (provider.Identity, bool) {

@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"reflect"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +21,7 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 	if succeeded {
 		st.ObservedGeneration = s.proxy.Generation
 	}
-	st.InstanceName, st.SpecHash, st.HostPort = s.next.instanceName, s.next.specHash, s.next.hostPort
+	s.next.into(&st)
 	st.Endpoints = s.endpoints()
 	st.Address, st.ProviderID = "", ""
 	if len(st.Endpoints) > 0 {
@@ -47,18 +45,12 @@ func (r *Reconciler) status(s *scope, succeeded bool) v1alpha1.ProxyStatus {
 		}
 	}
 	now := metav1.NewTime(r.o.Clock.Now())
-	for _, c := range r.conditions(s) {
+	for _, c := range s.conditions() {
 		c.ObservedGeneration, c.LastTransitionTime = s.proxy.Generation, now
 		meta.SetStatusCondition(&st.Conditions, c)
 	}
 	st.Phase = phase(s, st.Conditions)
 	return st
-}
-
-// held says that there is no verdict yet and that the endpoint is the one that the last verdict was about.
-func (s *scope) held() bool {
-	now := s.endpoints()
-	return !s.judged && len(now) > 0 && reflect.DeepEqual(now, s.proxy.Status.Endpoints)
 }
 
 // summary is the cause of the verdict, and not the class of the last probe: the status is written on transitions only.
@@ -70,58 +62,8 @@ func summary(s *scope) string {
 }
 
 // conditions are the proxy's conditions, one for each phase of its life.
-func (r *Reconciler) conditions(s *scope) []metav1.Condition {
-	provisioned := metav1.Condition{Type: v1alpha1.ConditionProvisioned, Status: metav1.ConditionFalse, Reason: s.reason, Message: s.problem}
-	switch {
-	case s.proxy.DeletionTimestamp == nil && len(s.endpoints()) > 0 && s.proxy.Spec.Mode == v1alpha1.ModeExternal:
-		provisioned.Status, provisioned.Reason, provisioned.Message = metav1.ConditionTrue, v1alpha1.ReasonExternal, "someone else runs the instance"
-	case s.proxy.DeletionTimestamp == nil && len(s.endpoints()) > 0:
-		provisioned.Status, provisioned.Reason, provisioned.Message = metav1.ConditionTrue, v1alpha1.ReasonProvisioned, "the instance runs and has an endpoint"
-	case provisioned.Reason == "":
-		provisioned.Reason, provisioned.Message = v1alpha1.ReasonNotProvisioned, "there is no instance"
-	}
-
-	healthy := metav1.Condition{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonProbing, Message: "no probe has come through yet"}
-	switch {
-	case !s.judged && provisioned.Status == metav1.ConditionFalse:
-		healthy.Reason, healthy.Message = v1alpha1.ReasonNotProvisioned, "there is nothing to probe"
-	case s.judged && s.verdict.State == probe.StateReady:
-		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionTrue, v1alpha1.ReasonProbesPass, "pages come through the proxy"
-	case s.judged && s.verdict.State == probe.StateUnhealthy:
-		healthy.Status, healthy.Reason, healthy.Message = metav1.ConditionFalse, v1alpha1.ReasonProbesFail, fmt.Sprintf("probes fail with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
-	case s.held():
-		// The agent has just started. Until its first probe, what was known of the same endpoint stands.
-		if was := meta.FindStatusCondition(s.proxy.Status.Conditions, v1alpha1.ConditionHealthy); was != nil {
-			healthy = *was
-		}
-	case s.judged && s.verdict.Cause != "":
-		healthy.Message = fmt.Sprintf("no probe has come through yet; they end with %s: %s", s.verdict.Cause, s.verdict.Cause.Meaning())
-	}
-
-	draining := metav1.Condition{Type: v1alpha1.ConditionDraining, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotDraining, Message: "the proxy is wanted"}
-	if s.proxy.Spec.Drain != nil || meta.IsStatusConditionTrue(s.proxy.Status.Conditions, v1alpha1.ConditionDraining) {
-		draining.Status, draining.Reason, draining.Message = metav1.ConditionTrue, v1alpha1.ReasonDraining, "the proxy is on its way out; it never comes back"
-	}
-
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
-	switch {
-	case s.proxy.DeletionTimestamp != nil:
-		ready.Reason, ready.Message = v1alpha1.ReasonDeleting, "the proxy is being deleted"
-	case draining.Status == metav1.ConditionTrue:
-		ready.Reason, ready.Message = draining.Reason, draining.Message
-	case provisioned.Status != metav1.ConditionTrue:
-		ready.Reason, ready.Message = provisioned.Reason, provisioned.Message
-	case healthy.Status != metav1.ConditionTrue:
-		ready.Reason, ready.Message = healthy.Reason, healthy.Message
-	default:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonProbesPass, "pages come through the proxy"
-	}
-
-	saturated := metav1.Condition{Type: v1alpha1.ConditionSaturated, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSaturated, Message: "the proxy has room"}
-	if s.judged && s.verdict.Saturated {
-		saturated.Status, saturated.Reason, saturated.Message = metav1.ConditionTrue, v1alpha1.ConditionSaturated, "the proxy is too busy to answer in time; nothing new is leased on it"
-	}
-	return []metav1.Condition{provisioned, healthy, ready, saturated, draining}
+func (s *scope) conditions() []metav1.Condition {
+	return []metav1.Condition{s.provisioned(), s.healthy(), s.ready(), s.saturated(), s.drains()}
 }
 
 // phase sums the conditions up.
@@ -138,7 +80,7 @@ func phase(s *scope, conditions []metav1.Condition) v1alpha1.ProxyPhase {
 		return v1alpha1.PhaseReady
 	case meta.IsStatusConditionFalse(conditions, v1alpha1.ConditionHealthy):
 		return v1alpha1.PhaseUnhealthy
-	case s.next.instanceName == "" && s.proxy.Spec.Mode != v1alpha1.ModeExternal:
+	case s.next.attempt == nil && s.proxy.Spec.Mode != v1alpha1.ModeExternal:
 		return v1alpha1.PhasePending
 	default:
 		return v1alpha1.PhaseProvisioning
@@ -146,23 +88,40 @@ func phase(s *scope, conditions []metav1.Condition) v1alpha1.ProxyPhase {
 }
 
 // patchStatus writes a status that has changed, and tells a person of the transitions.
-func (r *Reconciler) patchStatus(ctx context.Context, c client.Client, s *scope, succeeded bool) error {
+func (r *Reconciler) patchStatus(ctx context.Context, s *scope, succeeded bool) error {
 	st := r.status(s, succeeded)
 	if equality.Semantic.DeepEqual(s.proxy.Status, st) {
 		return nil
 	}
 	before := s.proxy.DeepCopy()
 	s.proxy.Status = st
-	if err := c.Status().Patch(ctx, s.proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := s.site.Client.Status().Patch(ctx, s.proxy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
-	if before.Status.Phase != st.Phase && r.o.Recorder != nil {
+	r.census.note(s.roll(), s.proxy)
+	r.events(s.proxy, &before.Status)
+	return nil
+}
+
+// events tells of what has changed in a status that was just written: a new phase, a setback, an instance on which the
+// proxy does not become ready.
+func (r *Reconciler) events(proxy *v1alpha1.Proxy, was *v1alpha1.ProxyStatus) {
+	if r.o.Recorder == nil {
+		return
+	}
+	is := &proxy.Status
+	ready := meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionReady)
+	if is.Phase != was.Phase {
 		kind := corev1.EventTypeNormal
-		if st.Phase == v1alpha1.PhaseFailed || st.Phase == v1alpha1.PhaseUnhealthy {
+		if is.Phase == v1alpha1.PhaseFailed || is.Phase == v1alpha1.PhaseUnhealthy || ready.Reason == v1alpha1.ReasonPreempted {
 			kind = corev1.EventTypeWarning
 		}
-		why := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
-		r.o.Recorder.Eventf(s.proxy, nil, kind, string(st.Phase), "Transition", "%s", why.Message)
+		r.o.Recorder.Eventf(proxy, nil, kind, string(is.Phase), "Transition", "%s", ready.Message)
 	}
-	return nil
+	if b := is.Setback; b != nil && is.Phase != v1alpha1.PhaseFailed && (was.Setback == nil || !b.Time.Equal(&was.Setback.Time) || b.Reason != was.Setback.Reason) {
+		r.o.Recorder.Eventf(proxy, nil, corev1.EventTypeWarning, b.Reason, "Provision", "attempt %d: %s", b.Attempt, b.Message)
+	}
+	if before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady); ready.Reason == v1alpha1.ReasonNeverReady && (before == nil || before.Reason != ready.Reason) {
+		r.o.Recorder.Eventf(proxy, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
+	}
 }

@@ -82,7 +82,7 @@ func (r *Reconciler) SetupWithManager(mgr mcmanager.Manager) error {
 		WithLogConstructor(func(req *mcreconcile.Request) logr.Logger {
 			log := mgr.GetLocalManager().GetLogger().WithName(Name)
 			if req != nil {
-				log = log.WithValues("cluster", req.ClusterName, "proxyset", req.NamespacedName)
+				log = log.WithValues("member", req.ClusterName, "proxyset", req.NamespacedName)
 			}
 			return log
 		})
@@ -176,7 +176,11 @@ func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.P
 			failed = append(failed, fmt.Errorf("delete %s: %w", proxy.Name, err))
 			continue
 		}
-		r.event(set, proxy, "Deleted", "Delete", "its drain deadline has passed")
+		why := "its drain deadline has passed"
+		if proxy.Spec.Drain == nil {
+			why = "its provider has taken the instance back"
+		}
+		r.event(set, proxy, "Deleted", "Delete", why)
 	}
 	for _, name := range p.create {
 		proxy := newProxy(set, name)

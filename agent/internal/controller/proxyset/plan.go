@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/shoal-dev/shoal/agent/internal/ceiling"
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
@@ -29,7 +32,7 @@ type plan struct {
 	create []string
 	// drain are the proxies to mark, with their deadline.
 	drain []marked
-	// remove are the proxies whose deadline has passed.
+	// remove are the proxies whose deadline has passed, and those whose instance was taken back and is gone.
 	remove []*v1alpha1.Proxy
 	// next is when the next deadline passes; zero for none.
 	next time.Time
@@ -71,6 +74,11 @@ func decide(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, now time.Time) pl
 			deadline, draining = proxy.Spec.Drain.Deadline.Time, true
 		}
 		switch {
+		case !draining && isPreempted(proxy):
+			// Its provider has decided, not the hub: it counts as gone, and makes room for another at once.
+			if proxy.DeletionTimestamp == nil && isEmpty(proxy) {
+				p.remove = append(p.remove, proxy)
+			}
 		case !draining:
 			if proxy.DeletionTimestamp == nil {
 				kept++
@@ -125,6 +133,17 @@ func (p *plan) again(now time.Time) time.Duration {
 		soonest(createPause)
 	}
 	return after
+}
+
+// isPreempted says whether the provider takes the proxy's instance back.
+func isPreempted(proxy *v1alpha1.Proxy) bool {
+	c := meta.FindStatusCondition(proxy.Status.Conditions, v1alpha1.ConditionDraining)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonPreempted
+}
+
+// isEmpty says whether nothing is left of the proxy's instance.
+func isEmpty(proxy *v1alpha1.Proxy) bool {
+	return proxy.Status.Attempt == nil || proxy.Status.Attempt.State == v1alpha1.AttemptEnded
 }
 
 // proxyName is the name of a set's proxy.

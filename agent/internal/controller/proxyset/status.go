@@ -19,7 +19,7 @@ func status(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, p plan, applyErr 
 	s.Replicas, s.Ready, s.Draining = 0, 0, 0
 	for _, proxy := range proxies {
 		switch {
-		case proxy.Spec.Drain != nil || proxy.DeletionTimestamp != nil:
+		case proxy.Spec.Drain != nil || proxy.DeletionTimestamp != nil || isPreempted(proxy):
 			s.Draining++
 		default:
 			s.Replicas++

@@ -28,6 +28,7 @@ func (r *Reconciler) checkCeiling(_ context.Context, s *scope) (time.Duration, e
 	s.wait(v1alpha1.ReasonAboveCeiling, strings.Join(words, "; "))
 	return recheck, nil
 }
+
 // isRefused says whether the ceiling had refused a proxy when it was last looked at.
 func isRefused(p *v1alpha1.Proxy) bool {
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)

@@ -96,6 +96,11 @@ func (c *census) visit(ctx context.Context, now time.Time, reader client.Reader,
 				have.drop(uid)
 			}
 		}
+		// Sums of tenths drift.
+		have.all = ceiling.Ahead{}
+		for _, other := range have.proxies {
+			other.addTo(&have.all)
+		}
 		have.at = now
 		c.rolls[of] = have
 	}

@@ -103,7 +103,7 @@ type Options struct {
 
 // Reconciler leads Proxies through their life.
 type Reconciler struct {
-	o     Options
+	o Options
 	// started is when this process began to lead.
 	started time.Time
 	census  *census

@@ -60,6 +60,7 @@ func TestLifeOfAPod(t *testing.T) {
 		t.Error("a pod on its way out is probed")
 	}
 	server.End(t, &pods[0])
+	w.advance(time.Minute)
 	p = w.settle("p")
 	if pods = w.podList(); len(pods) != 1 || pods[0].UID == first || p.UID != uid {
 		t.Fatalf("%d pods, want one that is another; proxy %s, want %s", len(pods), p.UID, uid)
@@ -242,7 +243,8 @@ func TestSameEndpointAnotherInstance(t *testing.T) {
 	p := w.ready("p", "192.0.2.1", 21000)
 	// Gone between two passes, as a pod is that was deleted by force.
 	w.fake.Vanish(p.Status.InstanceName)
-	w.pass("p")
+	w.advance(time.Minute)
+	w.settle("p")
 	w.fake.Run(p.Status.InstanceName, "192.0.2.1", 21000)
 	w.want(w.settle("p"), v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProbing)
 }

@@ -113,20 +113,23 @@ type world struct {
 	clock     *clocktesting.FakePassiveClock
 	prober    *prober
 	fake      *fake.Provider
+	zoned     *fake.ZonedProvider
 	policy    ceiling.Policy
 	options   proxy.Options
 	site      proxy.Site
 	r         *proxy.Reconciler
 }
 
-// newWorld has entries "fake", "pods" (pod addresses) and "ports" (host ports from 21000 on).
+// newWorld has entries "fake", "zoned" (by operations, in zones a to c), "pods" (pod addresses) and "ports" (host ports from
+// 21000 on).
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, namespace: server.Namespace(t), client: server.Client, prober: newProber()}
 	w.clock = clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))
 	w.fake = fake.New(fake.Options{Clock: w.clock})
+	w.zoned = fake.NewZoned(fake.Options{Clock: w.clock, Operations: true, Slow: true}, "a", "b", "c")
 	w.policy = ceiling.Policy{
-		Providers:    []string{"fake", "pods", "ports"},
+		Providers:    []string{"fake", "zoned", "pods", "ports"},
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		AllowedCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")},
 	}
@@ -146,6 +149,7 @@ func newWorld(t *testing.T) *world {
 		Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
 		Entries: map[string]proxy.Entry{
 			"fake":  {Provider: w.fake},
+			"zoned": {Provider: w.zoned},
 			"pods":  {Provider: w.pods(false)},
 			"ports": {Provider: w.fake, FirstPort: 21000, LastPort: 21019},
 		},
@@ -222,6 +226,9 @@ func (w *world) settle(name string) *v1alpha1.Proxy {
 	w.t.Fatalf("%s does not settle: %+v", name, w.get(name).Status)
 	return nil
 }
+
+// advance moves the time on.
+func (w *world) advance(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
 // get gives the Proxy, nil if there is none.
 func (w *world) get(name string) *v1alpha1.Proxy {

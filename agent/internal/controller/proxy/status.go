@@ -80,7 +80,7 @@ func phase(s *scope, conditions []metav1.Condition) v1alpha1.ProxyPhase {
 		return v1alpha1.PhaseReady
 	case meta.IsStatusConditionFalse(conditions, v1alpha1.ConditionHealthy):
 		return v1alpha1.PhaseUnhealthy
-	case s.next.attempt == nil && s.proxy.Spec.Mode != v1alpha1.ModeExternal:
+	case s.next.instanceName == "" && s.proxy.Spec.Mode != v1alpha1.ModeExternal:
 		return v1alpha1.PhasePending
 	default:
 		return v1alpha1.PhaseProvisioning

@@ -17,80 +17,6 @@ import (
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 )
 
-func TestPermanentErrorIsLatched(t *testing.T) {
-	w := newWorld(t)
-	w.make("p", "fake")
-	invalid := provider.Errorf(provider.KindInvalidSpec, "create", "no such machine type")
-	for range 3 {
-		w.fake.Fail(fake.Create, invalid)
-	}
-	w.pass("p") // finalizer
-	w.pass("p") // name
-	result := w.pass("p")
-	p := w.get("p")
-	w.want(p, v1alpha1.PhaseFailed, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec)
-	if result.RequeueAfter != time.Hour || !strings.Contains(message(p, v1alpha1.ConditionProvisioned), "no such machine type") {
-		t.Errorf("requeue after %v with %q", result.RequeueAfter, message(p, v1alpha1.ConditionProvisioned))
-	}
-	creates := func(want int, why string) {
-		t.Helper()
-		if got := len(w.fake.Calls(fake.Create)); got != want {
-			t.Errorf("%d creates, want %d: %s", got, want, why)
-		}
-	}
-	w.pass("p")
-	creates(1, "it is latched")
-	w.want(w.get("p"), v1alpha1.PhaseFailed, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec)
-	w.clock.SetTime(w.clock.Now().Add(time.Hour))
-	if after := w.pass("p").RequeueAfter; after != 2*time.Hour {
-		t.Errorf("the second wait is %v, want 2h", after)
-	}
-	creates(2, "the slow retry came due")
-	w.change("p", func(s *v1alpha1.ProxySpec) { s.Port = 8080 })
-	w.settle("p")
-	creates(3, "another spec is tried at once")
-	w.restart()
-	w.settle("p")
-	creates(4, "a restart of the agent asks once more")
-	if len(w.fake.Instances()) != 1 {
-		t.Error("it was not made in the end")
-	}
-}
-
-func TestPassingErrors(t *testing.T) {
-	for name, c := range map[string]struct {
-		reason string
-		err    error
-		after  time.Duration
-	}{
-		"Quota":      {"backs off", provider.Errorf(provider.KindQuotaExceeded, "create", "IN_USE_ADDRESSES"), 0},
-		"Throttled":  {"comes back when it was told to", &provider.Error{Kind: provider.KindThrottled, Op: "create", RetryAfter: 42 * time.Second}, 42 * time.Second},
-		"Unassigned": {"what nobody classified may pass", errors.New("connection reset"), 0},
-		"Forbidden":  {"rights can be given", provider.Errorf(provider.KindUnauthorized, "create", "pods is forbidden"), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.make("p", "fake")
-			w.pass("p")
-			w.pass("p")
-			w.fake.Fail(fake.Create, c.err)
-			result, err := w.r.Reconcile(t.Context(), w.request("p"))
-			if (err == nil) != (c.after > 0) || result.RequeueAfter != c.after {
-				t.Errorf("%s: requeue after %v, error %v", c.reason, result.RequeueAfter, err)
-			}
-			p := w.get("p")
-			w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonProviderError)
-			if !strings.Contains(message(p, v1alpha1.ConditionProvisioned), c.err.Error()) {
-				t.Errorf("message %q does not tell the cause", message(p, v1alpha1.ConditionProvisioned))
-			}
-			w.settle("p")
-			if len(w.fake.Instances()) != 1 {
-				t.Error("it was not made afterwards")
-			}
-		})
-	}
-}
-
 func TestLostAnswersDoubleNothing(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "fake")
@@ -134,32 +60,12 @@ func TestSilentProviderCostsNoReadiness(t *testing.T) {
 
 	// That the instance is gone is an answer, even where another cannot be made.
 	w.fake.Vanish(p.Status.InstanceName)
-	w.fake.Fail(fake.Create, provider.Errorf(provider.KindQuotaExceeded, "create", "none left"))
-	if _, err := w.r.Reconcile(t.Context(), w.request("p")); err == nil {
-		t.Fatal("the error is lost")
-	}
-	p = w.get("p")
-	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProviderError)
+	w.advance(time.Minute)
+	w.fake.Refuse(provider.Errorf(provider.KindQuotaExceeded, "create", "none left"))
+	p = w.settle("p")
+	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded)
 	if p.Status.Address != "" || w.prober.target(p.UID) != "" {
 		t.Errorf("it is still told at %q and probed at %q", p.Status.Address, w.prober.target(p.UID))
-	}
-}
-
-func TestFailedInstanceIsReplacedAfterAPause(t *testing.T) {
-	w := newWorld(t)
-	w.make("p", "fake")
-	p := w.ready("p", "192.0.2.1", 3128)
-	w.fake.Become(p.Status.InstanceName, provider.StateFailed, "Evicted: disk pressure")
-	if after := w.pass("p").RequeueAfter; after <= 0 || after > 15*time.Second || len(w.fake.Calls(fake.Delete)) != 0 {
-		t.Fatalf("requeue after %v with %d deletes: want a pause first", after, len(w.fake.Calls(fake.Delete)))
-	}
-	if !strings.Contains(message(w.get("p"), v1alpha1.ConditionProvisioned), "disk pressure") {
-		t.Errorf("message %q does not say why", message(w.get("p"), v1alpha1.ConditionProvisioned))
-	}
-	w.clock.SetTime(w.clock.Now().Add(20 * time.Second))
-	w.settle("p")
-	if got := w.fake.Instances(); len(got) != 1 || got[0].State != provider.StatePending {
-		t.Errorf("instances = %+v, want a new one", got)
 	}
 }
 
@@ -203,7 +109,7 @@ func TestCeiling(t *testing.T) {
 		w.make("p", "gone")
 		p := w.settle("p")
 		w.want(p, v1alpha1.PhasePending, v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonAboveCeiling)
-		if text := message(p, v1alpha1.ConditionProvisioned); !strings.Contains(text, "fake, pods, ports") {
+		if text := message(p, v1alpha1.ConditionProvisioned); !strings.Contains(text, "fake, zoned, pods, ports") {
 			t.Errorf("the message does not say what is offered: %q", text)
 		}
 	})

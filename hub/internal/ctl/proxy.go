@@ -59,8 +59,8 @@ func (t *tool) bundle(ctx context.Context) ([]byte, error) {
 }
 
 func (t *tool) proxyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "proxy", Short: "List proxies", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(t.proxyListCommand())
+	cmd := &cobra.Command{Use: "proxy", Short: "List proxies, and have them tried again", Args: cobra.NoArgs, RunE: help}
+	cmd.AddCommand(t.proxyListCommand(), t.proxyRetryCommand())
 	return cmd
 }
 

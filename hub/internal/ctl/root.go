@@ -89,7 +89,7 @@ func (t *tool) connect() (client.Client, string, error) {
 		return nil, "", fmt.Errorf("read the namespace of the kubeconfig context: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddHubToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddHubToScheme(scheme), v1alpha1.AddMemberToScheme(scheme)); err != nil {
 		return nil, "", err
 	}
 	c, err := client.New(rest, client.Options{Scheme: scheme})

@@ -172,11 +172,16 @@ func (c *census) ahead(of roll, uid types.UID, policy ceiling.Policy) ceiling.Ah
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	have := c.rolls[of]
-	if policy.Room(len(have.proxies)-1) > 0 && have.all.ProbesPerSecond <= float64(cmp.Or(policy.MaxProbesPerSecond, ceiling.DefaultMaxProbesPerSecond)) {
+	me, all := have.proxies[uid], have.all
+	if me.refused {
+		// Those that are refused take nothing of the bound, but this one would.
+		me.refused = false
+		me.addTo(&all)
+	}
+	if policy.Room(len(have.proxies)-1) > 0 && all.ProbesPerSecond <= float64(cmp.Or(policy.MaxProbesPerSecond, ceiling.DefaultMaxProbesPerSecond)) {
 		return ceiling.Ahead{}
 	}
 	var ahead ceiling.Ahead
-	me := have.proxies[uid]
 	for _, other := range have.proxies {
 		if other.uid != uid && other.before(me) {
 			other.addTo(&ahead)

@@ -117,7 +117,8 @@ func (l *lister) fly(ctx context.Context, what listed, p provider.Provider, have
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	have.current = nil
-	if f.got != nil {
+	if f.got != nil && f.got.complete {
+		// One that lacks a part serves those who wait for it, and nobody after them: the next may lack nothing.
 		have.last = f.got
 	}
 	close(f.done)

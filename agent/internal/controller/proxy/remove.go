@@ -11,27 +11,29 @@ import (
 )
 
 // remove asks for the end of the instance that is written down, and says whether it is gone: absent from Get, and from a
-// complete list that was begun after the last Delete. Until then it says when to look again. What bears the name and is
-// not ours is nothing of this proxy.
+// complete list that was begun after the Delete. Until then it says when to look again. What bears the name and is not ours
+// is nothing of this proxy.
+//
+// Delete is called in each pass, also in the one that finds the instance gone: a longer grace can be cut short, a node that
+// is lost has to be given up, and what was beside the instance (an address, a configuration) goes after it.
 func (r *Reconciler) remove(ctx context.Context, s *scope, o provider.DeleteOptions) (gone bool, after time.Duration, err error) {
-	uid, ref := s.proxy.UID, s.ref()
-	mark, marked := r.asks.removed(uid, ref.Name)
+	ref := s.ref()
+	mark, marked := r.asks.removed(s.proxy.UID, ref.Name)
+	now, err := r.ask(ctx, s, ref, o)
+	if err != nil {
+		return false, look, err
+	}
 	if !marked {
-		if mark, err = r.ask(ctx, s, ref, o); err != nil {
-			return false, look, err
-		}
+		mark = now
+		r.asks.remove(s.proxy.UID, ref.Name, mark)
 	}
 	instance, err := s.entry.Provider.Get(ctx, ref)
 	switch {
 	case provider.IsNotFound(err), err == nil && instance.State == provider.StateRefused, err == nil && s.foreign(&instance):
 		return r.absent(ctx, s, mark)
-	case err != nil:
+	default:
 		return false, look, err
-	case marked:
-		// Again, until it is gone: a longer grace can be cut short, and a node that is lost has to be given up.
-		_, err = r.ask(ctx, s, ref, o)
 	}
-	return false, look, err
 }
 
 // ask asks for the end of an instance, and gives the mark after that.
@@ -40,9 +42,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope, ref provider.Ref, o prov
 	if err != nil && !provider.IsNotFound(err) && !provider.IsForeign(err) {
 		return 0, err
 	}
-	mark := r.lists.mark()
-	r.asks.remove(s.proxy.UID, s.next.instanceName, mark)
-	return mark, nil
+	return r.lists.mark(), nil
 }
 
 // absent says whether a complete list that was begun after the mark shows nothing of the proxy, under whatever name and in
@@ -67,13 +67,16 @@ func (r *Reconciler) absent(ctx context.Context, s *scope, mark uint64) (gone bo
 		left = ours(list, s.identity)
 	}
 	if len(left) > 0 {
+		ref := s.ref()
 		for _, i := range left {
-			if ref := s.ref(); i.Name == ref.Name && i.Zone == ref.Zone {
+			if i.Name == ref.Name && i.Zone == ref.Zone {
 				continue
 			}
-			if _, err := r.ask(ctx, s, provider.Ref{Name: i.Name, Zone: i.Zone}, provider.DeleteOptions{}); err != nil {
+			now, err := r.ask(ctx, s, provider.Ref{Name: i.Name, Zone: i.Zone}, provider.DeleteOptions{})
+			if err != nil {
 				return false, look, err
 			}
+			r.asks.remove(s.proxy.UID, ref.Name, now)
 		}
 		s.wait(v1alpha1.ReasonProvisioning, fmt.Sprintf("the provider still lists %s", left[0].ProviderID))
 		return false, look, nil

@@ -36,6 +36,13 @@ func TestDecide(t *testing.T) {
 	}
 	deleted := func(p *v1alpha1.Proxy) { p.DeletionTimestamp = &metav1.Time{Time: now} }
 
+	preempted := func(state v1alpha1.AttemptState) func(*v1alpha1.Proxy) {
+		return func(p *v1alpha1.Proxy) {
+			p.Status.Attempt = &v1alpha1.Attempt{State: state}
+			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDraining, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPreempted}}
+		}
+	}
+
 	type done struct {
 		Create, Drain, Remove []string
 		Next                  time.Time
@@ -81,6 +88,21 @@ func TestDecide(t *testing.T) {
 			"somebody deleted it: another is made beside it, under another name", set(1), []*v1alpha1.Proxy{proxy(0, deleted)}, done{Create: []string{"s-1"}},
 		},
 		"DeletedAndListed": {"it goes already", set(0, drain("s-0", past)), []*v1alpha1.Proxy{proxy(0, deleted)}, done{}},
+		"Preempted": {
+			"another takes its place at once, while its instance still goes", set(1),
+			[]*v1alpha1.Proxy{proxy(0, preempted(v1alpha1.AttemptAccepted))},
+			done{Create: []string{"s-1"}},
+		},
+		"PreemptedAndGone": {
+			"it goes once its instance is gone", set(1),
+			[]*v1alpha1.Proxy{proxy(0, preempted(v1alpha1.AttemptEnded)), proxy(1)},
+			done{Remove: []string{"s-0"}},
+		},
+		"PreemptedAndListed": {
+			"the hub's deadline stands for what it lists", set(0, drain("s-0", soon)),
+			[]*v1alpha1.Proxy{proxy(0, draining(soon), preempted(v1alpha1.AttemptEnded))},
+			done{Next: soon},
+		},
 		"NextIsTheEarliest": {
 			"of several deadlines", set(0), []*v1alpha1.Proxy{proxy(0, draining(soon.Add(time.Hour))), proxy(1, draining(soon))}, done{Next: soon},
 		},

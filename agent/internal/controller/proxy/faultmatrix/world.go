@@ -100,8 +100,10 @@ func (w *world) restart() {
 		Site: func(context.Context, string) (proxy.Site, error) {
 			return proxy.Site{
 				Client: c, Member: known{}, Prober: healthy{},
-				Entries:    map[string]proxy.Entry{entry: {Provider: w.provider.wrapped()}},
-				Policy:     func() ceiling.Policy { return ceiling.Policy{Providers: []string{entry}, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}} },
+				Entries: map[string]proxy.Entry{entry: {Provider: w.provider.wrapped()}},
+				Policy: func() ceiling.Policy {
+					return ceiling.Policy{Providers: []string{entry}, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
+				},
 				Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },
 			}, nil
 		},

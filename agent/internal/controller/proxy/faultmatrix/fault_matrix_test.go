@@ -68,3 +68,11 @@ func TestFakeProvider(t *testing.T) {
 		})
 	}
 }
+
+// TestPods plays it over pods, with an API server in memory. The package above plays a part of it over a real one.
+func TestPods(t *testing.T) {
+	faultmatrix.Run(t, "kubernetes", func(*testing.T) faultmatrix.Subject {
+		clock := clocktesting.NewFakePassiveClock(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
+		return faultmatrix.Pods(faultmatrix.NewMemoryAt(clock), "member", clock)
+	})
+}

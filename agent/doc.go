@@ -13,7 +13,9 @@
 //	resourcequotas, limitranges               list (why a pod was forbidden)
 //	configmaps                                get create patch delete
 //	secrets                                   create; get update of shoal-agent-identity and shoal-agent-probe-key; get of
-//	                                          those that ceiling.cloudInitSecrets lists
+//	                                          those that ceiling.cloudInitSecrets lists; get patch of all unless
+//	                                          ceiling.noExternal (credentials of proxies that someone else runs, whose
+//	                                          Secrets bear their proxy sets' names)
 //	proxysets, proxies (shoal.dev)            get list watch create patch delete
 //	proxysets/status, proxies/status          patch
 //	proxysets/finalizers, proxies/finalizers  update (to own what blocks their deletion)

@@ -95,8 +95,8 @@ func (m *member) policy() ceiling.Policy { return m.ceiling.Policy(m.names()) }
 // site is what the controller of proxies must know of the member.
 func (m *member) site() proxy.Site {
 	return proxy.Site{
-		Client: m.GetClient(), Entries: m.entries, Member: m.mirror, Policy: m.policy, Prober: m.runner, Credential: m.credential,
-		Busy: m.leased,
+		Client: m.GetClient(), Reader: m.direct, Entries: m.entries, Member: m.mirror, Policy: m.policy, Prober: m.runner,
+		Credential: m.credential, Busy: m.leased,
 	}
 }
 

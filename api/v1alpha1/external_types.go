@@ -220,3 +220,6 @@ type ProxyEndpoint struct {
 	// +optional
 	CredentialsSecretRef *SecretKeyRef `json:"credentialsSecretRef,omitempty"`
 }
+
+// CredentialsSecretName is the name of the Secret beside a ProxySet that holds what its endpoints name as credentials.
+func CredentialsSecretName(proxySet string) string { return "shoal-credentials-" + proxySet }

@@ -29,6 +29,7 @@ func Check(p Policy, spec v1alpha1.ProxySpec, ahead Ahead) []Violation {
 	if spec.Mode != v1alpha1.ModeExternal && !slices.Contains(p.Providers, spec.Provider) {
 		f.refuse(RuleProviders, "provider %q is not in this member's provider file; it offers %s", spec.Provider, list(p.Providers))
 	}
+	checkEndpoint(p, spec, f)
 	checkCounts(p, spec, ahead, f)
 	checkMachine(p, spec.CloudInit, f)
 	checkNodes(p, spec.Placement, f)

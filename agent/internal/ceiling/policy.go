@@ -16,6 +16,9 @@ const (
 	RuleReserved Rule = "reserved"
 	// RuleAllowedCIDRs bounds what egress.allowedCIDRs may open.
 	RuleAllowedCIDRs Rule = "ceiling.allowedCIDRs"
+	// RuleExternal says whether proxies that someone else runs may be probed from the member. Where they may be is bounded by
+	// the rules on addresses.
+	RuleExternal Rule = "ceiling.noExternal"
 	// RulePorts bounds what egress.ports and egress.connectPorts may open.
 	RulePorts Rule = "ceiling.ports"
 	// RuleMaxProxies bounds the number of proxies.
@@ -57,6 +60,8 @@ type Policy struct {
 	ClusterCIDRs []netip.Prefix
 	// AllowedCIDRs are the private ranges that a hub may open, in whole or in part. Empty allows none.
 	AllowedCIDRs []netip.Prefix
+	// NoExternal keeps the member from probing proxies that someone else runs.
+	NoExternal bool
 	// Ports are the ports that a hub may open. Empty means all but those of mail.
 	Ports []PortRange
 	// MaxProxies is how many proxies the member hosts at most; 0 means DefaultMaxProxies.

@@ -187,13 +187,20 @@ func (m *Mirror) apply(ctx context.Context, item uplink.Item) error {
 	case apierrors.IsNotFound(err):
 		set = &v1alpha1.ProxySet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		m.write(set, spec, item.Hash, unknown)
-		return m.o.Client.Create(ctx, set)
+		if err := m.o.Client.Create(ctx, set); err != nil {
+			return err
+		}
+		return m.keepCredentials(ctx, set, spec, item)
 	case err != nil:
 		return fmt.Errorf("get proxy set %s: %w", key.Name, err)
 	case set.DeletionTimestamp != nil:
 		return fmt.Errorf("proxy set %s is still being deleted", key.Name)
 	case m.isAnothers(set):
 		return fmt.Errorf("proxy set %s is member %s's", key.Name, set.Labels[v1alpha1.LabelMember])
+	}
+	// Before the set: a Proxy must find what it names.
+	if err := m.keepCredentials(ctx, set, spec, item); err != nil {
+		return err
 	}
 	// A newer version of the agent may know what an older one left out.
 	same := set.Annotations[annotationHash] == item.Hash && set.Annotations[v1alpha1.AnnotationUnknownFields] == unknown

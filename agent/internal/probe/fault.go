@@ -21,6 +21,7 @@ func faultOf(ctx context.Context, err error) Fault {
 func kindOf(err error) Fault {
 	var dns *net.DNSError
 	var netErr net.Error
+	var notAllowed *notAllowedError
 	is := func(targets ...error) bool {
 		for _, t := range targets {
 			if errors.Is(err, t) {
@@ -36,6 +37,8 @@ func kindOf(err error) Fault {
 		return FaultLocal
 	case is(syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM, syscall.EACCES, syscall.EPERM):
 		return FaultLocal
+	case errors.As(err, &notAllowed):
+		return FaultUnreachable
 	case errors.As(err, &dns):
 		// The name of an external proxy: that it does not exist is about the proxy, all else about our resolver.
 		if dns.IsNotFound {

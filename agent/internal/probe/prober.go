@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -145,7 +146,7 @@ func (p *Prober) run(ctx context.Context, proxy Proxy, echo Echo, probe *Probe) 
 	}
 
 	o.Stage = StageDial
-	conn, err := p.dial(ctx, proxy.Endpoint)
+	conn, err := p.dial(ctx, proxy)
 	if err != nil {
 		return err
 	}
@@ -195,10 +196,14 @@ func (p *Prober) authorization(proxy Proxy) (string, error) {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+pass)), nil
 }
 
-func (p *Prober) dial(ctx context.Context, endpoint string) (net.Conn, error) {
+func (p *Prober) dial(ctx context.Context, proxy Proxy) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.options.DialTimeout)
 	defer cancel()
-	return p.dialer.DialContext(ctx, "tcp", endpoint)
+	dialer := p.dialer
+	if proxy.Allow != nil {
+		dialer.Control = func(_, address string, _ syscall.RawConn) error { return allow(proxy.Allow, address) }
+	}
+	return dialer.DialContext(ctx, "tcp", proxy.Endpoint)
 }
 
 // connect asks for the tunnel. An answer other than 200 is an error, with status and Squid's account of it noted.

@@ -40,6 +40,9 @@ type Proxy struct {
 	UID UID
 	// Endpoint is host:port as the agent reaches it.
 	Endpoint string
+	// Allow is asked about the very address that is dialled, after its name was resolved; an error keeps the probe from
+	// it. Nil allows all.
+	Allow func(netip.Addr) error
 	// Known is what was held of the proxy, at this endpoint, before the agent was restarted; its zero value is nothing.
 	// It counts where the proxy is new to the runner.
 	Known Known

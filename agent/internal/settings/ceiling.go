@@ -16,6 +16,8 @@ type Ceiling struct {
 	ClusterCIDRs []string `yaml:"clusterCIDRs"`
 	// AllowedCIDRs are the private ranges a fleet may open.
 	AllowedCIDRs []string `yaml:"allowedCIDRs,omitempty"`
+	// NoExternal keeps the member from probing proxies that someone else runs.
+	NoExternal bool `yaml:"noExternal,omitempty"`
 	// Ports are the ports and ranges of ports a fleet may open, such as "443" and "8000-8999". Empty means all but those of
 	// mail.
 	Ports []string `yaml:"ports,omitempty"`
@@ -43,6 +45,7 @@ func (c *Ceiling) Policy(providers []string) ceiling.Policy {
 		Providers:          providers,
 		ClusterCIDRs:       c.cluster,
 		AllowedCIDRs:       c.allowed,
+		NoExternal:         c.NoExternal,
 		Ports:              c.ports,
 		MaxProxies:         c.MaxProxies,
 		MaxProxySets:       c.MaxProxySets,

@@ -236,9 +236,11 @@ func (c *conversation) apply(ctx context.Context, u *agentv1.Upsert) error {
 	if !ok {
 		return errors.New("the agent does not know this kind of item; it is older than the hub")
 	}
-	return c.o.Applier.Apply(ctx, Item{
-		UID: u.GetUid(), Generation: u.GetGeneration(), Hash: u.GetHash(), Spec: body.ProxySetSpec,
-	})
+	item := Item{UID: u.GetUid(), Generation: u.GetGeneration(), Hash: u.GetHash(), Spec: body.ProxySetSpec}
+	for _, c := range u.GetCredentials() {
+		item.Credentials = append(item.Credentials, Credentials{Key: c.GetKey(), Username: c.GetUsername(), Password: c.GetPassword()})
+	}
+	return c.o.Applier.Apply(ctx, item)
 }
 
 // bounded calls do with a context that ends with the session and in time.

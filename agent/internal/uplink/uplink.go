@@ -26,7 +26,18 @@ type Item struct {
 	Hash string
 	// Spec is the canonical JSON of a ProxySetSpec. It must not be changed.
 	Spec []byte
+	// Credentials are what Spec names as credentials of proxies that someone else runs, as far as the hub knows them.
+	Credentials []Credentials
 }
+
+// Credentials are a user name and a password, and how a Spec names them. However they are printed, they do not show.
+type Credentials struct{ Key, Username, Password string }
+
+// String hides what they are.
+func (c Credentials) String() string { return "credentials " + c.Key }
+
+// GoString hides what they are.
+func (c Credentials) GoString() string { return c.String() }
 
 // Applier keeps what the hub desires. For one uid there is at most one call of Apply or Delete at a time, and later
 // calls are newer; for several uids they run at the same time. What fails is tried again after some seconds, growing.

@@ -68,6 +68,8 @@ type Credential func(now time.Time, proxyUID string) (user, pass string, err err
 type Site struct {
 	// Client reads and writes the member's objects.
 	Client client.Client
+	// Reader reads past the cache: single Secrets, which no cache may list.
+	Reader client.Reader
 	// Entries are the entries of the provider file that the member offers, by the names that fleets use.
 	Entries map[string]Entry
 	// Member tells whose the instances are.
@@ -112,6 +114,8 @@ type Reconciler struct {
 	lists   *lister
 	// names holds the UID of each Proxy by its request, for when there is nothing left but the request.
 	names sync.Map
+	// owners holds the credentials of proxies that someone else runs, by the UID of the Proxy.
+	owners sync.Map
 }
 
 // New makes a Reconciler.

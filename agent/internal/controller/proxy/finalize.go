@@ -54,6 +54,7 @@ func (r *Reconciler) vanished(site Site, request mcreconcile.Request) {
 func (r *Reconciler) forgetProbes(site Site, uid types.UID) {
 	site.Prober.Remove(probe.UID(uid))
 	r.o.Verdicts.forget(probe.UID(uid))
+	r.owners.Delete(uid)
 }
 
 func (r *Reconciler) forget(of roll, uid types.UID) {

@@ -342,27 +342,6 @@ func TestAnotherSpecIsAnotherInstance(t *testing.T) {
 	w.want(got, v1alpha1.PhaseProvisioning, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProvisioning)
 }
 
-func TestExternal(t *testing.T) {
-	w := newWorld(t)
-	w.make("p", "", func(p *v1alpha1.Proxy) {
-		p.Spec.Mode, p.Spec.Provider = v1alpha1.ModeExternal, ""
-		p.Spec.Endpoint = &v1alpha1.ProxyEndpoint{Host: "198.51.100.4", Port: 8000}
-	})
-	p := w.settle("p")
-	w.want(p, v1alpha1.PhaseProvisioning, v1alpha1.ConditionProvisioned, metav1.ConditionTrue, v1alpha1.ReasonExternal)
-	if got := w.prober.target(p.UID); got != "198.51.100.4:8000" {
-		t.Fatalf("probed at %q", got)
-	}
-	w.prober.judge(t, p.UID, probe.Verdict{State: probe.StateReady, Class: probe.ClassOK})
-	w.want(w.settle("p"), v1alpha1.PhaseReady, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonProbesPass)
-	if err := server.Client.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	if w.settle("p") != nil || len(w.fake.Calls("Delete")) != 0 {
-		t.Error("it is still there, or a provider was asked about it")
-	}
-}
-
 func TestFinalizerRemovedByHandLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t)
 	w.make("p", "fake")

@@ -40,13 +40,14 @@ type prober struct {
 	mu       sync.Mutex
 	targets  map[probe.UID]string
 	checks   map[probe.UID]probe.HealthCheck
+	last     map[probe.UID]probe.Proxy // as it was last told
 	known    map[probe.UID]probe.Known // of the first call
 	verdicts map[probe.UID]probe.Verdict
 	removed  int
 }
 
 func newProber() *prober {
-	return &prober{targets: map[probe.UID]string{}, checks: map[probe.UID]probe.HealthCheck{}, known: map[probe.UID]probe.Known{}, verdicts: map[probe.UID]probe.Verdict{}}
+	return &prober{targets: map[probe.UID]string{}, checks: map[probe.UID]probe.HealthCheck{}, last: map[probe.UID]probe.Proxy{}, known: map[probe.UID]probe.Known{}, verdicts: map[probe.UID]probe.Verdict{}}
 }
 
 func (p *prober) Upsert(t probe.Proxy) {
@@ -58,6 +59,7 @@ func (p *prober) Upsert(t probe.Proxy) {
 	if have, ok := p.targets[t.UID]; !ok || have != t.Endpoint {
 		p.known[t.UID] = t.Known
 	}
+	p.last[t.UID] = t
 	p.targets[t.UID], p.checks[t.UID] = t.Endpoint, t.HealthCheck
 }
 
@@ -144,6 +146,7 @@ func newWorld(t *testing.T) *world {
 		Verdicts: proxy.NewVerdicts(),
 	}
 	w.site = proxy.Site{
+		Reader:     server.Client,
 		Member:     member{},
 		Policy:     func() ceiling.Policy { return w.policy },
 		Credential: func(time.Time, string) (user, pass string, err error) { return "probe", "secret", nil },

@@ -18,7 +18,7 @@ import (
 
 // watch has the proxy probed while it has an endpoint, and forgotten while it has none: what comes next under the same
 // Proxy is another instance and has to prove itself.
-func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
+func (r *Reconciler) watch(ctx context.Context, s *scope) (time.Duration, error) {
 	uid := probe.UID(s.proxy.UID)
 	endpoint, ok := s.endpoint()
 	if !ok {
@@ -28,22 +28,31 @@ func (r *Reconciler) watch(_ context.Context, s *scope) (time.Duration, error) {
 		return 0, nil
 	}
 	proxyUID, check := string(s.proxy.UID), s.proxy.Spec.HealthCheck
-	r.o.Verdicts.track(uid, s.request)
-	s.site.Prober.Upsert(probe.Proxy{
+	sign := s.site.Credential
+	probed := probe.Proxy{
 		UID:      uid,
 		Endpoint: net.JoinHostPort(endpoint.Host, strconv.Itoa(int(endpoint.Port))),
 		Known:    s.recalled(),
 		Credential: func(now time.Time) (user, pass string, err error) {
-			return s.site.Credential(now, proxyUID)
+			return sign(now, proxyUID)
 		},
 		HealthCheck: probe.HealthCheck{
 			Interval: check.Interval.Duration, Timeout: check.Timeout.Duration,
 			FailAfter: int(check.FailureThreshold), PassAfter: int(check.SuccessThreshold),
 		},
-	})
+	}
+	var after time.Duration
+	if s.proxy.Spec.Mode == v1alpha1.ModeExternal {
+		var err error
+		if after, err = r.asItsOwner(ctx, s, &probed); err != nil {
+			return 0, err
+		}
+	}
+	r.o.Verdicts.track(uid, s.request)
+	s.site.Prober.Upsert(probed)
 	// An endpoint that has just changed takes its verdict with it.
 	s.verdict, s.judged = s.site.Prober.Verdict(uid)
-	return 0, nil
+	return after, nil
 }
 
 // endpoints are where the proxy is reached. A provider that does not say in this pass leaves them as they were.

@@ -155,6 +155,11 @@ func (r *Reconciler) limit(ctx context.Context, c client.Client, req mcreconcile
 // apply marks before it removes, and removes before it creates. What fails for one proxy keeps no other waiting.
 func (r *Reconciler) apply(ctx context.Context, c client.Client, set *v1alpha1.ProxySet, p plan) error {
 	var failed []error
+	for _, u := range p.update {
+		if err := c.Patch(ctx, u.after, client.MergeFrom(u.before)); client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("bring %s up to date: %w", u.after.Name, err))
+		}
+	}
 	for _, m := range p.drain {
 		before := m.proxy.DeepCopy()
 		first := m.proxy.Spec.Drain == nil
@@ -228,10 +233,6 @@ func newProxy(set *v1alpha1.ProxySet, name string) *v1alpha1.Proxy {
 				BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
-		Spec: v1alpha1.ProxySpec{
-			Mode:          v1alpha1.ModeManaged,
-			Provider:      set.Spec.Template.Spec.Provider,
-			ProxySettings: *set.Spec.Template.Spec.ProxySettings.DeepCopy(),
-		},
+		Spec: newSpec(set, name),
 	}
 }

@@ -34,6 +34,8 @@ type plan struct {
 	drain []marked
 	// remove are the proxies whose deadline has passed, and those whose instance was taken back and is gone.
 	remove []*v1alpha1.Proxy
+	// update are proxies of someone else's whose endpoint or health check is written differently now.
+	update []change
 	// next is when the next deadline passes; zero for none.
 	next time.Time
 	// missing is how many more proxies are wanted than there are, refused how many of them the owner's ceiling has no room
@@ -94,6 +96,10 @@ func decide(set *v1alpha1.ProxySet, proxies []*v1alpha1.Proxy, now time.Time) pl
 		if draining && proxy.DeletionTimestamp == nil && (proxy.Spec.Drain == nil || !proxy.Spec.Drain.Deadline.Time.Equal(deadline)) {
 			p.drain = append(p.drain, marked{proxy: proxy, deadline: deadline})
 		}
+	}
+	if set.Spec.External != nil {
+		p.decideExternal(set, proxies, taken)
+		return p
 	}
 	wanted := int(set.Spec.Replicas)
 	p.surplus, p.missing = max(0, kept-wanted), max(0, wanted-kept)

@@ -118,7 +118,9 @@ func (e *ExternalEndpoint) Name() string {
 }
 
 // Address is host:port.
-func (e *ExternalEndpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+func (e *ExternalEndpoint) Address() string {
+	return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+}
 
 // PlacedExternal is a placement's part of a fleet of proxies that someone else runs.
 type PlacedExternal struct {

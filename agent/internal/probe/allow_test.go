@@ -6,9 +6,27 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/shoal-dev/shoal/agent/internal/probe"
 )
+
+// TestOwnersCredentials: a proxy that someone else runs and that refuses what crawlers are given is of no use to them,
+// while one of ours has only not heard of a key yet.
+func TestOwnersCredentials(t *testing.T) {
+	echo := newEcho(t, remote)
+	prober := newProber(t, func(o *probe.ProberOptions) { o.Roots = always(echo.roots()) })
+	wrong := func(time.Time) (string, string, error) { return "lse_1", "wrong", nil }
+	for external, want := range map[bool]probe.Class{true: probe.ClassOwnerRefused, false: probe.ClassAuthFailed} {
+		got := prober.Probe(t.Context(), probe.Proxy{UID: "p", Endpoint: listen(t, tunnel), Credential: wrong, External: external}, echo.target())
+		if got.Class != want {
+			t.Errorf("external %v: %s (%s)", external, got.Class, got.Detail)
+		}
+	}
+	if probe.ClassOwnerRefused.Blame() != probe.BlameProxy {
+		t.Error("it stays Ready with credentials that are refused")
+	}
+}
 
 // TestAllow asks about the address that is dialled, whatever name led to it, and dials nothing that is refused.
 func TestAllow(t *testing.T) {

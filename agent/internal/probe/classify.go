@@ -80,6 +80,9 @@ const (
 	// ClassAuthFailed means that it refuses the probe's credential: keys that have not arrived yet, or clocks that
 	// differ. It works.
 	ClassAuthFailed Class = "AuthFailed"
+	// ClassOwnerRefused means that a proxy that someone else runs refuses its owner's credentials. Nobody gets a page through
+	// it, since leases have the same.
+	ClassOwnerRefused Class = "CredentialsRefused"
 	// ClassPolicyDenied means that its configuration does not let it reach the target.
 	ClassPolicyDenied Class = "PolicyDenied"
 	// ClassDNSFail means that it could not resolve the target's name.
@@ -145,7 +148,7 @@ func (c Class) Blame() Blame {
 	switch c {
 	case ClassOK:
 		return BlameNobody
-	case ClassProxyDown, ClassProxyStuck, ClassOverloaded, ClassUnexpected:
+	case ClassProxyDown, ClassProxyStuck, ClassOverloaded, ClassUnexpected, ClassOwnerRefused:
 		return BlameProxy
 	case ClassAuthFailed, ClassPolicyDenied:
 		return BlameConfig
@@ -176,6 +179,8 @@ func (c Class) Meaning() string {
 		return "what answers is no working proxy"
 	case ClassAuthFailed:
 		return "it refuses the agent's credential: its keys have not arrived, or clocks differ"
+	case ClassOwnerRefused:
+		return "it refuses its owner's credentials: mend the Secret that its fleet names, or ask who runs it"
 	case ClassPolicyDenied:
 		return "its configuration does not let it reach the probe target"
 	case ClassDNSFail:

@@ -111,6 +111,9 @@ func (p *Prober) Probe(ctx context.Context, proxy Proxy, echo Echo) Probe {
 		probe.Observation.Fault = faultOf(ctx, err)
 	}
 	probe.Class = Classify(probe.Observation)
+	if proxy.External && probe.Class == ClassAuthFailed {
+		probe.Class = ClassOwnerRefused
+	}
 	if err != nil {
 		probe.Detail = shorten(err.Error())
 		if limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -40,6 +40,8 @@ type Proxy struct {
 	UID UID
 	// Endpoint is host:port as the agent reaches it.
 	Endpoint string
+	// External says that someone else runs it, and that Credential gives what crawlers are given too.
+	External bool
 	// Allow is asked about the very address that is dialled, after its name was resolved; an error keeps the probe from
 	// it. Nil allows all.
 	Allow func(netip.Addr) error

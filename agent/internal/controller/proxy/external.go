@@ -32,6 +32,7 @@ type owned struct {
 // the agent's own are for its own proxies. It is never dialled at an address that the ceiling keeps closed.
 func (r *Reconciler) asItsOwner(ctx context.Context, s *scope, p *probe.Proxy) (retry time.Duration, err error) {
 	policy := s.policy
+	p.External = true
 	p.Allow = func(addr netip.Addr) error {
 		if v := policy.Dial(addr); v != nil {
 			return v

@@ -3,6 +3,7 @@ package gcp
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -15,11 +16,19 @@ const (
 	opRelease = "release address"
 )
 
-// reserve gives the machine's static address, and asks for it where there is none. It has the machine's own name. It takes
-// a few calls until it is there; each but the last is KindUnavailable. The request's ID makes another one for the address,
-// so that a request for it that has failed is found again by asking again.
+// addressSuffix ends the names of addresses. Those of machines have no dash but the first.
+const addressSuffix = "-ip"
+
+// addressOf gives the name of a machine's address. What is left of a machine is told under the address's own name, and
+// whoever wants that removed names it: an address is its own address.
+func addressOf(name string) string { return strings.TrimSuffix(name, addressSuffix) + addressSuffix }
+
+// reserve gives the machine's static address, and asks for it where there is none. It takes a few calls until it is there;
+// each but the last is KindUnavailable. The request's ID makes another one for the address, so that a request for it that
+// has failed is found again by asking again.
 func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string) (string, error) {
-	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, r.Name)
+	name := addressOf(r.Name)
+	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, name)
 	switch {
 	case err == nil:
 		return p.reserved(have, r)
@@ -31,7 +40,7 @@ func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string)
 		requestID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.RequestID+"/address")).String()
 	}
 	operation, err := p.o.Compute.InsertAddress(ctx, p.o.Region, requestID, computeclient.AddressSpec{
-		Name: r.Name, Description: deedOf(r, zone), NetworkTier: string(p.o.Settings.NetworkTier),
+		Name: name, Description: deedOf(r, zone), NetworkTier: string(p.o.Settings.NetworkTier),
 	})
 	switch {
 	case computeclient.StatusOf(err) == http.StatusConflict:
@@ -40,11 +49,11 @@ func (p *Provider) reserve(ctx context.Context, r provider.Request, zone string)
 	case operation.Failed():
 		return "", p.failure("", operation)
 	}
-	if have, err = p.o.Compute.GetAddress(ctx, p.o.Region, r.Name); err == nil {
+	if have, err = p.o.Compute.GetAddress(ctx, p.o.Region, name); err == nil {
 		return p.reserved(have, r)
 	}
 	if computeclient.IsNotFound(err) {
-		return "", provider.Errorf(provider.KindUnavailable, opReserve, "address %s has been asked for and is not there yet", r.Name)
+		return "", provider.Errorf(provider.KindUnavailable, opReserve, "address %s has been asked for and is not there yet", name)
 	}
 	return "", p.translate(opReserve, err)
 }
@@ -63,7 +72,8 @@ func (p *Provider) reserved(have computeclient.Address, r provider.Request) (str
 // release gives a machine's address back, if it has one. That does not depend on the settings: they may have said
 // otherwise when the machine was made. Where they never did, the agent may lack the right to look, and has nothing there.
 func (p *Provider) release(ctx context.Context, ref provider.Ref, id provider.Identity) error {
-	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, ref.Name)
+	name := addressOf(ref.Name)
+	have, err := p.o.Compute.GetAddress(ctx, p.o.Region, name)
 	switch {
 	case computeclient.IsNotFound(err), p.noAddresses(err):
 		return nil
@@ -73,7 +83,7 @@ func (p *Provider) release(ctx context.Context, ref provider.Ref, id provider.Id
 	if d, ours := readDeed(have.Description); !ours || !d.identity().SameProxy(id) {
 		return nil
 	}
-	if _, err := p.o.Compute.DeleteAddress(ctx, p.o.Region, ref.Name); err != nil && !computeclient.IsNotFound(err) {
+	if _, err := p.o.Compute.DeleteAddress(ctx, p.o.Region, name); err != nil && !computeclient.IsNotFound(err) {
 		return p.translate(opRelease, err)
 	}
 	return nil
@@ -85,7 +95,8 @@ func (p *Provider) noAddresses(err error) bool {
 }
 
 // leftovers are the addresses of the identity that no machine has any more. Each is told as an instance that has failed,
-// under the name that its machine had, so that whoever removes instances that nobody wants removes it too.
+// so that whoever removes instances that nobody wants, or that nobody wrote down, removes it too. It has another name than
+// the machine had: that one is gone, and whoever waits for it must see so.
 func (p *Provider) leftovers(ctx context.Context, id provider.Identity, machines map[string]bool) ([]provider.Instance, error) {
 	all, err := p.o.Compute.ListAddresses(ctx, p.o.Region)
 	switch {
@@ -97,7 +108,7 @@ func (p *Provider) leftovers(ctx context.Context, id provider.Identity, machines
 	var left []provider.Instance
 	for _, a := range all {
 		d, ours := readDeed(a.Description)
-		if !ours || !sameAgent(d.identity(), id) || machines[a.Name] || a.Status == "IN_USE" {
+		if !ours || !sameAgent(d.identity(), id) || machines[strings.TrimSuffix(a.Name, addressSuffix)] || a.Status == "IN_USE" {
 			continue
 		}
 		left = append(left, provider.Instance{

@@ -18,8 +18,8 @@
 // # Addresses
 //
 // Without a static address a machine takes any. A static one is reserved before the machine and given back after it, under
-// the machine's name; whose it is stands in its description, which can be written in the call that reserves it, as labels
-// cannot.
+// a name that is derived from the machine's; whose it is stands in its description, which can be written in the call that
+// reserves it, as labels cannot.
 //
 // The package computeclient beneath is the only one that imports the Compute Engine client; computefake is what both are
 // tested against.

@@ -140,8 +140,8 @@ func TestStaticAddressLivesAsLongAsTheMachine(t *testing.T) {
 	w.clock.Step(time.Minute)
 	// The machine is gone, its address is not: that is told in lists until it is.
 	l := w.list()
-	if len(l.Instances) != 1 || l.Instances[0].Name != ref.Name || l.Instances[0].Zone != zoneB || l.Instances[0].State != provider.StateFailed || l.Instances[0].Identity != identity("a") {
-		t.Fatalf("list = %+v, want the address under the machine's name", l)
+	if len(l.Instances) != 1 || l.Instances[0].Name != ref.Name+"-ip" || l.Instances[0].Zone != zoneB || l.Instances[0].State != provider.StateFailed || l.Instances[0].Identity != identity("a") {
+		t.Fatalf("list = %+v, want the address alone, under a name of its own", l)
 	}
 	w.wantKind("Delete of the rest", w.Delete(t.Context(), provider.Ref{Name: l.Instances[0].Name, Zone: l.Instances[0].Zone}, identity("a"), provider.DeleteOptions{}), "")
 	if l := w.list(); len(l.Instances) != 0 || !l.Complete {
@@ -166,7 +166,7 @@ func TestStaticAddressIsReleasedWhateverTheSettingsSay(t *testing.T) {
 
 func TestStrangersAddressesAreLeftAlone(t *testing.T) {
 	w := newWorld(t, with(static))
-	w.reserveForeign(request("a").Name)
+	w.reserveForeign(request("a").Name + "-ip")
 	_, err := w.Create(t.Context(), request("a"))
 	w.wantKind("Create with a foreign address", err, provider.KindAlreadyExists)
 	w.wantKind("Delete", w.Delete(t.Context(), provider.Ref{Name: request("a").Name, Zone: zoneB}, identity("a"), provider.DeleteOptions{}), "")

@@ -49,6 +49,7 @@ var chapters = []chapter{
 	{"BadLeases", false, tellBadLeases},
 	{"Membership", false, tellMembership},
 	{"DeleteLeavesNothing", false, tellDeleted},
+	{"Region", false, tellRegion},
 	{"AgentKilled", false, tellAgentKilled},
 	{"HubKilled", false, tellHubKilled},
 	{"HubDown", false, tellHubDown},

@@ -23,6 +23,9 @@ type Env struct {
 	AgentsURL string
 	// Echo is the hub's echo listener, which probes ask for the address they come from.
 	Echo netip.AddrPort
+	// Region is the member that is a region of Google Cloud, whose agent is the first member's, and Compute what it has.
+	Region  string
+	Compute Compute
 	// Target is a web server on the clusters' network that answers with what it saw.
 	Target netip.Addr
 
@@ -46,6 +49,8 @@ func FromEnv() (*Env, error) {
 		CAFile:   v.text("SHOAL_CA"),
 		ctl:      strings.Fields(v.text("SHOAL_CTL")),
 		Target:   v.addr("SHOAL_TARGET_IP"),
+		Region:   v.text("SHOAL_REGION"),
+		Compute:  Compute{Endpoint: v.text("SHOAL_COMPUTE_ENDPOINT"), Project: v.text("SHOAL_COMPUTE_PROJECT")},
 	}
 	members := v.count("SHOAL_MEMBERS")
 	v.text("KUBECONFIG")

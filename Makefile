@@ -18,7 +18,7 @@ include hack/clusters.mk
 ##@ run
 
 .PHONY: demo
-demo: ## a hub, two members, a fleet, a lease and a page through it (DETACH=1 returns once it is up)
+demo: ## a hub, two clusters and a region, a fleet, leases and pages through them (DETACH=1 returns once it is up)
 	@hack/demo/up
 
 .PHONY: demo-down

@@ -1,4 +1,4 @@
-// Package e2e tells Shoal's story on real clusters: a hub, two members, Helm charts and real Squid. Run it by
+// Package e2e tells Shoal's story on real clusters: a hub, two members and a region, Helm charts and real Squid. Run it by
 // `make e2e`, which brings all of it up and removes it again.
 package e2e
 

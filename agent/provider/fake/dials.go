@@ -202,3 +202,19 @@ func (p *Provider) Calls(verb Verb) []Call {
 	}
 	return found
 }
+
+// Unplace makes an instance wait for a node, since a time.
+func (p *Provider) Unplace(name string, since time.Time) {
+	p.change(name, func(r *record) {
+		r.instance.State, r.instance.Reason, r.instance.Endpoints = provider.StatePending, "no node takes it", nil
+		r.instance.Unplaced = since
+	})
+}
+
+// TakePort makes an instance's node refuse it because of its host port.
+func (p *Provider) TakePort(name string) {
+	p.change(name, func(r *record) {
+		r.instance.State, r.instance.Reason, r.instance.Endpoints = provider.StateFailed, "its node has no such port left", nil
+		r.instance.PortTaken = true
+	})
+}

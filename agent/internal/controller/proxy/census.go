@@ -195,7 +195,7 @@ func (c citizen) addTo(a *ceiling.Ahead) {
 }
 
 // hostPort gives the port kept for the proxy: the one it has, or the lowest of its entry's range that no other Proxy has.
-// It is 0 where the entry exposes no host ports.
+// It is 0 where the entry exposes no host ports. A port that something else on the nodes seems to have is left for others.
 //
 // Two Proxies can have written down the same port if an agent took over from another before it saw all that the other
 // had written. Then the one that is ahead keeps it, and the other's instance is replaced.
@@ -207,20 +207,29 @@ func (r *Reconciler) hostPort(s *scope) (int32, error) {
 	defer r.census.mu.Unlock()
 	all := r.census.rolls[s.roll()]
 	uid, have := s.proxy.UID, s.proxy.Status.HostPort
-	if have >= s.entry.FirstPort && have <= s.entry.LastPort && all.keeps(uid, have) {
+	shunned := func(port int32) bool { return r.moves.shuns(r.o.Clock.Now(), s.place(), port) }
+	kept := have >= s.entry.FirstPort && have <= s.entry.LastPort && all.keeps(uid, have)
+	if kept && !shunned(have) {
 		all.given[have] = uid
 		return have, nil
 	}
 	for port := s.entry.FirstPort; port <= s.entry.LastPort; port++ {
-		if all.given[port] == uid && !all.taken(port, uid) {
+		if all.given[port] == uid && !all.taken(port, uid) && !shunned(port) {
 			return port, nil
 		}
 	}
 	for port := s.entry.FirstPort; port <= s.entry.LastPort; port++ {
-		if _, given := all.given[port]; !given && !all.taken(port, uid) {
+		if _, given := all.given[port]; !given && !all.taken(port, uid) && !shunned(port) {
+			if all.given[have] == uid {
+				delete(all.given, have)
+			}
 			all.given[port] = uid
 			return port, nil
 		}
+	}
+	if kept {
+		// There is none that is better.
+		return have, nil
 	}
 	return 0, provider.Errorf(provider.KindCapacityExhausted, "choose a host port",
 		"all ports from %d to %d are taken; have the member's owner widen hostPortRange", s.entry.FirstPort, s.entry.LastPort)

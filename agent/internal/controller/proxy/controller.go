@@ -111,6 +111,7 @@ type Reconciler struct {
 	census  *census
 	blocks  *blocks
 	asks    *asks
+	moves   *moves
 	lists   *lister
 	// names holds the UID of each Proxy by its request, for when there is nothing left but the request.
 	names sync.Map
@@ -123,7 +124,7 @@ func New(o Options) (*Reconciler, error) {
 	if o.Clock == nil || o.Site == nil || o.Verdicts == nil || o.HomeClusterUID == "" {
 		return nil, errors.New("proxy controller: Clock, Site, HomeClusterUID and Verdicts are required")
 	}
-	return &Reconciler{o: o, started: o.Clock.Now(), census: newCensus(), blocks: newBlocks(), asks: newAsks(), lists: newLister(o.Clock)}, nil
+	return &Reconciler{o: o, started: o.Clock.Now(), census: newCensus(), blocks: newBlocks(), asks: newAsks(), moves: newMoves(), lists: newLister(o.Clock)}, nil
 }
 
 // SetupWithManager adds the controller to mgr.

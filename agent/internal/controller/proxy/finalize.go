@@ -60,6 +60,7 @@ func (r *Reconciler) forgetProbes(site Site, uid types.UID) {
 func (r *Reconciler) forget(of roll, uid types.UID) {
 	r.census.forget(of, uid)
 	r.asks.forget(uid)
+	r.moves.forget(uid)
 }
 
 // removeLast removes the instance, if one was ever written down, and says whether it is gone. Where the entry that made

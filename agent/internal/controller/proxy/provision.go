@@ -90,6 +90,9 @@ func (r *Reconciler) lead(ctx context.Context, s *scope, want provider.Request) 
 	s.heeded()
 	r.accepted(s)
 	s.preempted = instance.Preempted
+	if r.leavePort(s) {
+		return time.Millisecond, nil
+	}
 	switch instance.State {
 	case provider.StateRunning:
 		a := s.next.attempt

@@ -146,7 +146,7 @@ func (c Config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	proxies, err := proxy.New(proxy.Options{
+	w.proxies, err = proxy.New(proxy.Options{
 		Clock: c.Clock, HomeClusterUID: w.homeUID, Echoes: c.Settings.Probe.Echoes(), Verdicts: w.verdicts,
 		Recorder: w.local.GetEventRecorder("proxy"), Started: controllers[proxy.Name],
 		Site: func(ctx context.Context, name string) (proxy.Site, error) {
@@ -160,7 +160,7 @@ func (c Config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(sets.SetupWithManager(mgr), proxies.SetupWithManager(mgr), mgr.Add(w)); err != nil {
+	if err := errors.Join(sets.SetupWithManager(mgr), w.proxies.SetupWithManager(mgr), mgr.Add(w)); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	checks.setReady(w.ready(members))

@@ -111,6 +111,7 @@ type crew struct {
 	verdicts *proxy.Verdicts
 	prober   *prober
 	watch    *watch
+	proxies  *proxy.Reconciler
 }
 
 // home is the candidate for the agent's own cluster.

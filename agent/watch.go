@@ -34,6 +34,7 @@ func newWatch(c Config, w *crew) (*watch, error) {
 	collector, probes, err := metrics.Register(registry, metrics.Sources{
 		Build:    metrics.Build{Version: c.Version, Commit: c.Commit, Go: runtime.Version()},
 		NotAfter: w.notAfter,
+		Blocks:   w.blocks,
 	})
 	if err != nil {
 		return nil, err
@@ -55,6 +56,18 @@ func (w *crew) notAfter() time.Time {
 		return time.Time{}
 	}
 	return e.NotAfter()
+}
+
+// blocks are the scopes in which requests for instances wait.
+func (w *crew) blocks() []metrics.Block {
+	if w.proxies == nil {
+		return nil
+	}
+	var told []metrics.Block
+	for _, b := range w.proxies.Blocks() {
+		told = append(told, metrics.Block{Member: b.Cluster, Provider: b.Entry, Scope: b.Scope, Reason: b.Reason, Until: b.Until})
+	}
+	return told
 }
 
 // newSweeper makes what removes the member's instances that no Proxy owns.

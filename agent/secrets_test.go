@@ -147,6 +147,10 @@ func TestSecretsStayWhereTheyAre(t *testing.T) {
 	if err := copies.Delete(t.Context(), "p-1"); err != nil {
 		t.Fatal(err)
 	}
+	// Nobody collects a set's proxies here but the test.
+	if err := server.Client.DeleteAllOf(t.Context(), &v1alpha1.Proxy{}, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
 	until(t, ns, &corev1.PodList{}, "the pod goes", func(l *corev1.PodList) bool {
 		return len(l.Items) == 0 || l.Items[0].DeletionTimestamp != nil
 	})

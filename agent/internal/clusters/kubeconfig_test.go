@@ -83,7 +83,7 @@ func TestReadRefuses(t *testing.T) {
 		"NoMember":     {change: func(d map[string][]byte) { delete(d, KeyMember) }, says: "member.yaml: it is empty"},
 		"HomesName":    {change: func(d map[string][]byte) { d[KeyMember] = []byte("member: east\nclusterCIDRs: [10.0.0.0/8]") }, says: "own cluster"},
 		"NotYAML":      {old: "apiVersion: v1", new: "{{" + secretWord, says: "no kubeconfig that can be read"},
-		"NoContext":    {old: "current-context: x", new: "current-context: y", says: "current-context"},
+		"NoContext":    {old: "current-context: x", new: "current-context: z", says: "current-context"},
 		"NoUser":       {old: "user: u,", new: "user: v,", says: "is missing"},
 		"Plain":        {old: "https://198", new: "http://198", says: "https://"},
 		"Insecure":     {old: `6443"`, new: `6443", insecure-skip-tls-verify: true`, says: "certificate-authority-data"},

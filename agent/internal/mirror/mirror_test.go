@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -279,4 +280,109 @@ func TestFloodStopsAtTheCeiling(t *testing.T) {
 		t.Fatalf("%d sets are there, want 3 or more", len(list.Items))
 	}
 	refused(numbered(9), ceiling.RuleMaxProxySets)
+}
+
+// TestMembersShareANamespace has two members whose objects are side by side. Neither sees what is the other's, and both
+// know who they are after a restart.
+func TestMembersShareANamespace(t *testing.T) {
+	ns := server.Namespace(t)
+	of := func(member string) *mirror.Mirror {
+		t.Helper()
+		m, err := mirror.New(mirror.Options{Member: member, Client: server.Client, Reader: server.Client, Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	east, eu := of("east"), of("gce-eu")
+	if err := east.Apply(t.Context(), item(t, 1, "h1", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := eu.Held(t.Context()); err != nil || len(held) != 0 {
+		t.Errorf("a member holds what is another's: %v, %v", held, err)
+	}
+	if err := eu.Apply(t.Context(), item(t, 2, "h2", nil)); err == nil || get(t, ns).Spec.PlacementGeneration != 1 {
+		t.Errorf("a member has written what is another's: %v", err)
+	}
+	if err := eu.Delete(t.Context(), "p-1"); err != nil || get(t, ns).DeletionTimestamp != nil {
+		t.Errorf("a member has removed what is another's: %v", err)
+	}
+
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := credential.NewSigner(credential.SignerOptions{Key: private, Use: credential.UseLease, Window: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := credential.Marshal([]credential.Key{signer.PublicKey()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for member, m := range map[string]*mirror.Mirror{"east": east, "gce-eu": eu} {
+		m.Welcomed("hub-1", "uid-of-"+member)
+		if err := m.SetKeys(t.Context(), keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, member := range []string{"east", "gce-eu"} {
+		again := of(member)
+		if hub, uid, ok := again.Identity(); !ok || hub != "hub-1" || uid != "uid-of-"+member || again.Keys().Hub != string(keys) {
+			t.Errorf("after a restart member %s is %q of %q, %t", member, uid, hub, ok)
+		}
+	}
+	if _, _, ok := of("gce-us").Identity(); ok {
+		t.Error("a member that nobody has welcomed knows who it is")
+	}
+}
+
+// TestAdoptsWhatHasNoMember takes over what an agent has made that knew of one member only, and nothing else.
+func TestAdoptsWhatHasNoMember(t *testing.T) {
+	ns := server.Namespace(t)
+	m := newMirror(t, ns)
+	if err := m.Apply(t.Context(), item(t, 1, "h1", nil)); err != nil {
+		t.Fatal(err)
+	}
+	old := get(t, ns)
+	delete(old.Labels, v1alpha1.LabelMember)
+	if err := server.Client.Update(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	others := old.DeepCopy()
+	others.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "ps-others", Labels: map[string]string{v1alpha1.LabelMember: "gce-eu"}}
+	if err := server.Client.Create(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := m.Held(t.Context()); err != nil || len(held) != 0 {
+		t.Fatalf("before: %v, %v", held, err)
+	}
+	if err := m.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := m.Held(t.Context()); err != nil || len(held) != 1 {
+		t.Errorf("after: %v, %v; want the one that was nobody's", held, err)
+	}
+}
+
+func TestOnKeysIsCalledWhenTheyChange(t *testing.T) {
+	calls := 0
+	m, err := mirror.New(mirror.Options{Member: "east", Client: server.Client, Reader: server.Client, Namespace: server.Namespace(t), OnKeys: func() { calls++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		keys string
+		want int
+	}{{"a", 1}, {"a", 1}, {"b", 2}} {
+		if err := m.SetProbeKeys(t.Context(), []byte(step.keys)); err != nil {
+			t.Fatal(err)
+		}
+		if calls != step.want || m.Keys().Agent != step.keys {
+			t.Errorf("after %q: %d calls, keys %q; want %d calls", step.keys, calls, m.Keys().Agent, step.want)
+		}
+	}
 }

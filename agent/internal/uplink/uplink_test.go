@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -264,6 +265,35 @@ func TestPause(t *testing.T) {
 			if got := pause(tt.err, tt.attempt, 1); got != tt.high {
 				t.Errorf("%s: at most %v, want %v", tt.reason, got, tt.high)
 			}
+		})
+	}
+}
+
+// TestJoinsWhereItIsAStranger has a hub that does not know whom the agent speaks for, until the agent asks.
+func TestJoinsWhereItIsAStranger(t *testing.T) {
+	for name, code := range map[string]connect.Code{"NotYours": connect.CodePermissionDenied, "Waits": connect.CodeFailedPrecondition} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n network
+				h := newFakeHub()
+				defer h.kill()
+				h.desire(spec("s1", "a"))
+				h.refusal = connect.NewError(code, "register for it")
+				n.set(h)
+				attempts := 0
+				applier := newFakeApplier()
+				run(t, Options{Dial: inProcess(n.current), Applier: applier, Outbox: NewOutbox(), Join: func(context.Context) error {
+					if attempts++; attempts < 3 {
+						return errors.New("run shoalctl member accept")
+					}
+					h.change(func() { h.refusal = nil })
+					return nil
+				}})
+				applier.await(t, "what is desired", func() bool { return applier.keeps() == "[s1=a]" })
+				if attempts != 3 {
+					t.Errorf("asked %d times, want until it was let in and not again", attempts)
+				}
+			})
 		})
 	}
 }

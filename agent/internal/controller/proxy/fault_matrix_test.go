@@ -12,7 +12,7 @@ import (
 // TestFaultMatrixOfPods plays a part of the matrix over a real API server. All of it is played in memory, in package
 // faultmatrix; here it is seen that the real one does the same.
 func TestFaultMatrixOfPods(t *testing.T) {
-	faultmatrix.RunEvery(t, "kubernetes with a real API server", 23, func(t *testing.T) faultmatrix.Subject {
+	faultmatrix.RunEvery(t, "kubernetes with a real API server", 97, func(t *testing.T) faultmatrix.Subject {
 		return faultmatrix.Pods(server.Client, server.Namespace(t), clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second)))
 	})
 }

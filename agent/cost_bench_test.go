@@ -37,7 +37,7 @@ func BenchmarkAgent(b *testing.B) {
 		Settings: settingsOf(b, a, "east", freeAddress(b)), Namespace: ns, RestConfig: server.Config, Version: "bench",
 		HealthAddress: "0", MetricsAddress: "0", Logger: slog.New(slog.DiscardHandler),
 	})
-	copies, err := mirror.New(mirror.Options{Client: server.Client, Reader: server.Client, Namespace: ns})
+	copies, err := mirror.New(mirror.Options{Member: "east", Client: server.Client, Reader: server.Client, Namespace: ns})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -184,8 +184,8 @@ func TestSecretsStayWhereTheyAre(t *testing.T) {
 	seed := probeKey.Data[probeKeySeed]
 	secrets["probe key"], secrets["probe key in hex"], secrets["probe key as it is"] = base64.RawStdEncoding.EncodeToString(seed), hex.EncodeToString(seed), string(seed)
 	passwords := heard()
-	if len(passwords) < 2 {
-		t.Fatalf("only %d probes came by", len(passwords))
+	if len(passwords) == 0 {
+		t.Fatal("no probe came by, so no password was used")
 	}
 	for i, header := range passwords {
 		pair, err := base64.StdEncoding.DecodeString(header)

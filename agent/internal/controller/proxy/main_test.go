@@ -139,8 +139,9 @@ func newWorld(t *testing.T) *world {
 		Clock:          w.clock,
 		HomeClusterUID: "home",
 		Site: func(context.Context, string) (proxy.Site, error) {
-			w.site.Client, w.site.Prober = w.client, w.prober
-			return w.site, nil
+			site := w.site
+			site.Client, site.Prober = w.client, w.prober
+			return site, nil
 		},
 		Echoes:   []netip.AddrPort{netip.MustParseAddrPort("172.30.0.2:443")},
 		Verdicts: proxy.NewVerdicts(),

@@ -202,7 +202,11 @@ func TestOneThatDoesNotAnswerIsNotAsked(t *testing.T) {
 			return answer
 		}
 		var told []State
-		c.Tell = func(s State) { told = append(told, s) }
+		c.Tell = func(s State) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, s)
+		}
 		if err := p.Set("east", c); err != nil {
 			t.Fatal(err)
 		}
@@ -222,6 +226,8 @@ func TestOneThatDoesNotAnswerIsNotAsked(t *testing.T) {
 			t.Errorf("it answers again, and Get = %v", err)
 		}
 		want(t, e, "engage east")
+		mu.Lock()
+		defer mu.Unlock()
 		var reasons []Reason
 		for _, s := range told {
 			reasons = append(reasons, s.Reason)

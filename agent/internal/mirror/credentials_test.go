@@ -107,9 +107,12 @@ func TestCredentialsOfAHostileHub(t *testing.T) {
 	ns := server.Namespace(t)
 	m := newMirror(t, ns)
 	for _, bad := range []uplink.Credentials{
-		{Key: "../k", Username: "hush", Password: "hush"}, {Key: "", Username: "hush", Password: "hush"},
-		{Key: "k1", Username: "hu:sh", Password: "hush"}, {Key: "k1", Username: "", Password: "hush"},
-		{Key: "k1", Username: "hush\r\nX: y", Password: "hush"}, {Key: "k1", Username: "hush", Password: "hush\r\nX: y"},
+		{Key: "../k", Username: "hush", Password: "hush"},
+		{Key: "", Username: "hush", Password: "hush"},
+		{Key: "k1", Username: "hu:sh", Password: "hush"},
+		{Key: "k1", Username: "", Password: "hush"},
+		{Key: "k1", Username: "hush\r\nX: y", Password: "hush"},
+		{Key: "k1", Username: "hush", Password: "hush\r\nX: y"},
 	} {
 		err := m.Apply(t.Context(), outside(t, 1, "h", []string{"k1"}, bad))
 		if err == nil || strings.Contains(err.Error(), "hush") {

@@ -218,7 +218,8 @@ func TestKeysAndIdentityOutliveTheAgent(t *testing.T) {
 // A hub that sends placements without end, or one without an end, fills no API server.
 func TestFloodStopsAtTheCeiling(t *testing.T) {
 	ns := server.Namespace(t)
-	m, err := mirror.New(mirror.Options{Member: "east",
+	m, err := mirror.New(mirror.Options{
+		Member: "east",
 		Client: server.Client, Reader: server.Client, Namespace: ns,
 		Policy: func() ceiling.Policy { return ceiling.Policy{MaxProxySets: 3} },
 	})

@@ -82,11 +82,15 @@ func TestDecide(t *testing.T) {
 		"Incomplete": {"nothing is concluded, and nothing is forgotten", ours, []sweep.Seen{{Entry: "e", Listing: provider.Listing{Instances: []provider.Instance{instance("a", "gone")}}}}, nil, since(time.Hour, "a", "unseen"), nil, []string{"p/a", "p/unseen"}},
 		"OneOfTwo": {
 			"one entry does not answer: what the other has is swept", ours,
-			append(complete(instance("a", "gone")), sweep.Seen{Entry: "f"}), nil, since(time.Hour, "a", "b"), []string{"a"}, []string{"p/a", "p/b"},
+			append(complete(instance("a", "gone")), sweep.Seen{Entry: "f"}), nil, since(time.Hour, "a", "b"),
+			[]string{"a"},
+			[]string{"p/a", "p/b"},
 		},
 		"SeenTwice": {
 			"two entries of one project see the same", ours,
-			append(complete(instance("a", "gone")), complete(instance("a", "gone"))...), nil, since(time.Hour, "a"), []string{"a"}, []string{"p/a"},
+			append(complete(instance("a", "gone")), complete(instance("a", "gone"))...), nil, since(time.Hour, "a"),
+			[]string{"a"},
+			[]string{"p/a"},
 		},
 		"Gone":     {"it is forgotten, and its name begins anew", ours, complete(), nil, since(time.Hour, "a"), nil, nil},
 		"Stopping": {"it goes already: asking again only costs calls", ours, complete(instance("a", "gone", func(i *provider.Instance) { i.State = provider.StateStopping })), nil, since(time.Hour, "a"), nil, []string{"p/a"}},

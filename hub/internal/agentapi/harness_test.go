@@ -181,7 +181,9 @@ func (f *fakeLeases) Leased(member string) (proxies []string, known bool) {
 	return f.leased[member], f.leased != nil
 }
 
-func (f *fakeLeases) Watch(string) (changed <-chan struct{}, cancel func()) { return f.changed, func() {} }
+func (f *fakeLeases) Watch(string) (changed <-chan struct{}, cancel func()) {
+	return f.changed, func() {}
+}
 
 func (f *fakeLeases) set(member string, proxies ...string) {
 	f.mu.Lock()

@@ -295,7 +295,7 @@ func decideClaim(object *v1alpha1.MemberCluster, c Claim, identity v1alpha1.Memb
 			ErrNotYours, object.Name, object.Name)
 	}
 	if spec.AgentRef == nil && c.NoToken != nil {
-		return spec, fmt.Errorf("%w: member %q waits for an agent with a token, and this one has none that is good for it (%w)", ErrNotYours, object.Name, c.NoToken)
+		return spec, fmt.Errorf("%w: member %q waits for an agent with a token, and this one has none that is good for it (%s)", ErrNotYours, object.Name, c.NoToken.Error())
 	}
 	if spec.AgentRef != nil && c.Agent == "" && object.Status.Identity == nil {
 		// Somebody wrote agentRef by hand. That agent has a certificate and needs no token; to hand its name to

@@ -50,6 +50,10 @@ bench: ## figures of the design, one BENCH line each: name value unit ratio
 	@cd agent && go test -run='^$$' -bench='ProbeCost' -benchtime=1x ./internal/probe | grep -E '^(BENCH|FAIL|ok)'
 	@export KUBEBUILDER_ASSETS=$$(hack/envtest-assets) && cd agent && go test -run='^$$' -bench='Agent$$' -benchtime=1x . | grep -E '^(BENCH|FAIL|ok)'
 
+.PHONY: matrix
+matrix: ## every case of the fault matrix, over every provider (make test plays one in thirteen)
+	@cd agent && SHOAL_FAULT_MATRIX_WHOLE=1 go test -count=1 -v -run='FaultMatrix|FakeProvider|TestPods' -timeout=30m ./internal/controller/proxy/faultmatrix ./internal/provider/gcp | grep -E '^(fault matrix|--- FAIL|FAIL|ok)'
+
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## every fuzz target of every module for FUZZTIME each

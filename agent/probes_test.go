@@ -32,7 +32,7 @@ func TestAuthoritiesOfTheOwnerStay(t *testing.T) {
 		if !vouches(now) || !vouches(owners) {
 			t.Errorf("the hub's authority is trusted: %v, and the owner's: %v", vouches(now), vouches(owners))
 		}
-		if roots() != roots() {
+		if former := roots(); former != roots() {
 			t.Error("the roots are made anew for each probe")
 		}
 	}

@@ -176,7 +176,7 @@ func tellBadLeases(t *testing.T, s *story) {
 		"OversizedBody": {leases, big, http.StatusRequestEntityTooLarge, "INVALID_REQUEST", "", []string{"64 KiB", "send less"}},
 		"UnknownField":  {leases, `{"fleet":"crawl/solo","tll":"60s"}`, http.StatusBadRequest, "INVALID_REQUEST", "tll", []string{"tll is unknown", "takes", "ttl"}},
 		"UnknownNetwork": {
-			leases, `{"fleet":"crawl/solo","network":"Carrier"}`, http.StatusBadRequest, "INVALID_REQUEST", "network", []string{"write PodIP, HostPort or VM"},
+			leases, `{"fleet":"crawl/solo","network":"Carrier"}`, http.StatusBadRequest, "INVALID_REQUEST", "network", []string{"write PodIP, HostPort, VM or External"},
 		},
 		"UnknownEnum": {
 			leases + "/" + held.LeaseID + ":report", `{"outcome":{"kind":"BANNED"}}`, http.StatusBadRequest, "INVALID_REQUEST", "outcome.kind",

@@ -112,7 +112,7 @@ func (d *document) checkProvider(field string, e *Provider) {
 }
 
 func (d *document) checkKubernetes(field string, k *Kubernetes) {
-	k.PodSettings.Check(d.under(field))
+	k.Check(d.under(field))
 	if k.Image == "" {
 		d.refuse(field+".image", "it is missing; write the reference of the proxy image")
 	}

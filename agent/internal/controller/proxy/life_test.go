@@ -212,7 +212,7 @@ func TestRestartRecalls(t *testing.T) {
 			p := w.ready("p", "192.0.2.1", 3128)
 			c.verdict.Since, c.want.Since = w.clock.Now(), w.clock.Now()
 			w.prober.judge(t, p.UID, c.verdict)
-			p = w.settle("p")
+			w.settle("p")
 			w.prober = newProber()
 			w.restart()
 			p = w.settle("p")

@@ -60,11 +60,10 @@ func TestLatch(t *testing.T) {
 				w.restart()
 				latched(1, time.Hour)
 				// It is released, and latched again by the same refusal.
-				settled := 2 * time.Minute
-				w.advance(settled)
+				w.advance(2 * time.Minute)
 				wait := time.Hour
 				if name == "SlowRetry" {
-					settled, wait = 0, 2*time.Hour
+					wait = 2 * time.Hour
 				}
 				release(w)
 				latched(2, wait)

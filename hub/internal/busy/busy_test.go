@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,15 @@ import (
 )
 
 type keeper struct {
+	mu    sync.Mutex
 	says  lease.Busy
 	err   error
 	asked int
 }
 
 func (k *keeper) Busy(context.Context) (lease.Busy, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.asked++
 	return k.says, k.err
 }
@@ -95,7 +99,9 @@ func TestRunLooksEveryFewSeconds(t *testing.T) {
 		go func() { ended <- b.Run(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
+		k.mu.Lock()
 		k.err = nil
+		k.mu.Unlock()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got, known := b.Leased("east"); !known || len(got) != 1 || k.asked != 2 {

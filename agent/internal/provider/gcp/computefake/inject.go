@@ -211,7 +211,7 @@ func (s *Server) SetUnreachable(zone string, on bool) {
 	s.locked(func(w *world, _ time.Time) { w.faults.unreachable[zone] = on })
 }
 
-// SetStatus makes an instance show a status, whatever it does; an empty one shows the truth again.
+// SetStatus makes an instance show a status, whatever it does, until it is gone; an empty one shows the truth again.
 func (s *Server) SetStatus(project, zone, name, status string) {
 	s.locked(func(w *world, _ time.Time) {
 		path := fmt.Sprintf("projects/%s/zones/%s/instances/%s", project, zone, name)

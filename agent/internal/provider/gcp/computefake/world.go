@@ -258,6 +258,8 @@ func (w *world) remove(i *instance) {
 	}
 	w.release(i)
 	delete(w.projects[i.project].instances[i.zone], i.Name)
+	// Another machine of that name shows what it does again.
+	delete(w.faults.statuses, i.path())
 }
 
 // release lets go of a static address.

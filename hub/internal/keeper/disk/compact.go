@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
@@ -63,7 +64,7 @@ func (j *Journal) replace(old, next header, snapshot []lease.Record) error {
 	var data []byte
 	for i, rec := range snapshot {
 		var err error
-		if data, err = encode(data[:0], rec); err != nil {
+		if data, err = record.Encode(data[:0], rec); err != nil {
 			return err
 		}
 		if err := b.Set(snapshotKey(next.Generation, uint64(i)), data, nil); err != nil {

@@ -18,7 +18,7 @@ import (
 
 // seal adds the checksum.
 func seal(body []byte) []byte {
-	return binary.BigEndian.AppendUint32(body, crc32.Checksum(body, checksums))
+	return binary.BigEndian.AppendUint32(body, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // copyDir copies the files of a journal that is in use: what a process that

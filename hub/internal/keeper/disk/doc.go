@@ -1,9 +1,7 @@
 // Package disk keeps the lease journal in a directory of the hub's own disk.
 //
 // Records are the values of a log-structured store (Pebble) under growing
-// numbers. Each has a version, a kind and a checksum of its own, so that a
-// record that another hub wrote, or that a disk has changed, is refused and
-// not guessed at. An append is one synced batch.
+// numbers, encoded by package record. An append is one synced batch.
 //
 // The log does not grow without bound: after a number of appends the keeper
 // hands over a snapshot of the engine, which is written beside the appends

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 )
 
 // layout is the version of the keys and the header.
@@ -46,7 +48,7 @@ func (j *Journal) start(opts Options) error {
 		j.fresh = true
 		j.head = header{Layout: layout, ID: rand.Text(), Owner: opts.Owner, Since: opts.Now.UTC(), Whole: opts.New}
 	case j.head.Layout != layout:
-		return fmt.Errorf("the journal in %s has layout %d, not %d: %w", j.dir, j.head.Layout, layout, errNewer)
+		return fmt.Errorf("the journal in %s has layout %d, not %d: %w", j.dir, j.head.Layout, layout, record.ErrNewer)
 	case j.head.Owner != opts.Owner:
 		return fmt.Errorf("the journal in %s belongs to hub %s, and this is hub %s: give this one a directory of its own, or restore the identity of that one",
 			j.dir, j.head.Owner, opts.Owner)

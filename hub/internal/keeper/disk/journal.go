@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
@@ -215,9 +216,9 @@ func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) erro
 
 // deliver yields a record.
 func (j *Journal) deliver(data []byte, yield func(lease.Record) error) error {
-	rec, err := decode(data)
+	rec, err := record.Decode(data)
 	switch {
-	case errors.Is(err, errNewer):
+	case errors.Is(err, record.ErrNewer):
 		return fmt.Errorf("read the journal in %s: a record is unknown: %w", j.dir, err)
 	case err != nil:
 		return j.damaged("read a record", err)
@@ -265,7 +266,7 @@ func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
 	for i, rec := range batch {
 		var err error
 		j.scratch = binary.AppendUvarint(j.scratch[:0], uint64(i))
-		if j.scratch, err = encode(j.scratch, rec); err != nil {
+		if j.scratch, err = record.Encode(j.scratch, rec); err != nil {
 			return fmt.Errorf("append to the journal in %s: %w", j.dir, err)
 		}
 		if err := b.Set(logKey(j.next+uint64(i)), j.scratch, nil); err != nil {

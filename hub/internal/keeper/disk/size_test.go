@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
@@ -23,7 +24,7 @@ func TestSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, rec := range out.Records {
-			data, err := encode(nil, rec)
+			data, err := record.Encode(nil, rec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +53,7 @@ func TestSizes(t *testing.T) {
 	took := time.Since(began)
 	snapshot := 0
 	for _, rec := range records {
-		data, err := encode(nil, rec)
+		data, err := record.Encode(nil, rec)
 		if err != nil {
 			t.Fatal(err)
 		}

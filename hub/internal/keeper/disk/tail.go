@@ -2,11 +2,14 @@ package disk
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 )
 
 // The store takes whatever it cannot read in the last block of its log (32
@@ -60,7 +63,7 @@ func lost(log []byte, next uint64) (number uint64, found bool) {
 		if err != nil || n-place <= next {
 			continue
 		}
-		if _, err := decode(data); err == nil {
+		if _, err := record.Decode(data); err == nil {
 			return n, true
 		}
 	}
@@ -72,7 +75,7 @@ func lost(log []byte, next uint64) (number uint64, found bool) {
 func splitPlace(value []byte) (place uint64, data []byte, err error) {
 	place, size := binary.Uvarint(value)
 	if size <= 0 {
-		return 0, nil, errShort
+		return 0, nil, errors.New("a record has no place in its append")
 	}
 	return place, value[size:], nil
 }

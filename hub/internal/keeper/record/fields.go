@@ -1,4 +1,4 @@
-package disk
+package record
 
 import "github.com/shoal-dev/shoal/hub/internal/lease"
 
@@ -38,8 +38,7 @@ func kindOf(rec lease.Record) kind {
 	}
 }
 
-// record codes the fields of a record, in an order that never changes within
-// a format.
+// record codes the fields of a record, in an order that never changes within a format.
 func (c *coder) record(rec lease.Record) {
 	switch r := rec.(type) {
 	case *lease.FleetSet:

@@ -1,4 +1,9 @@
-package disk
+// Package record encodes the lease engine's records for the journals that outlive their process. All of them use the same
+// bytes, so that leases can be moved from one kind of journal to another.
+//
+// An encoded record has a version, a kind, its fields and a checksum of its own, so that a record that another hub wrote,
+// or that changed on its way, is refused and not guessed at. One list of fields both writes and reads.
+package record
 
 import (
 	"encoding/binary"
@@ -14,8 +19,8 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
 
-// format is the version of the encoding: byte 0 of every record. It grows
-// when fields change; a new type of record needs a new kind only.
+// format is the version of the encoding: byte 0 of every record. It grows when fields change; a new type of record needs a
+// new kind only.
 const format = 1
 
 // kind is byte 1 of every record. Kinds are never used again for another type.
@@ -56,8 +61,8 @@ var kinds = map[kind]func() lease.Record{
 	kindProxyPlaced:   func() lease.Record { return new(lease.ProxyPlaced) },
 }
 
-// errNewer is for records of a version or kind that this hub does not know.
-var errNewer = errors.New("it was written by a newer hub; run that version again, or a later one")
+// ErrNewer is for records of a version or kind that this hub does not know.
+var ErrNewer = errors.New("it was written by a newer hub; run that version again, or a later one")
 
 var (
 	errChecksum = errors.New("its checksum does not match")
@@ -67,8 +72,8 @@ var (
 
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
-// encode appends the record: format, kind, fields, checksum.
-func encode(into []byte, rec lease.Record) ([]byte, error) {
+// Encode appends the record to into: format, kind, fields, checksum. It fails for a type that has no encoding only.
+func Encode(into []byte, rec lease.Record) ([]byte, error) {
 	k := kindOf(rec)
 	if k == 0 {
 		return nil, fmt.Errorf("records of type %T have no encoding", rec)
@@ -79,8 +84,8 @@ func encode(into []byte, rec lease.Record) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(c.out, crc32.Checksum(c.out[start:], checksums)), nil
 }
 
-// decode reads what encode wrote. Nothing of data is kept.
-func decode(data []byte) (lease.Record, error) {
+// Decode reads what [Encode] wrote. Nothing of data is kept.
+func Decode(data []byte) (lease.Record, error) {
 	if len(data) < 6 {
 		return nil, errShort
 	}
@@ -89,11 +94,11 @@ func decode(data []byte) (lease.Record, error) {
 		return nil, errChecksum
 	}
 	if body[0] != format {
-		return nil, fmt.Errorf("it has version %d, not %d: %w", body[0], format, errNewer)
+		return nil, fmt.Errorf("it has version %d, not %d: %w", body[0], format, ErrNewer)
 	}
 	fresh, known := kinds[kind(body[1])]
 	if !known {
-		return nil, fmt.Errorf("it is of kind %d: %w", body[1], errNewer)
+		return nil, fmt.Errorf("it is of kind %d: %w", body[1], ErrNewer)
 	}
 	rec := fresh()
 	c := coder{in: body[2:]}
@@ -107,8 +112,8 @@ func decode(data []byte) (lease.Record, error) {
 	return rec, nil
 }
 
-// coder writes or reads fields: one list of fields serves both, so that they
-// cannot differ. While writing it changes nothing that it is shown.
+// coder writes or reads fields: one list of fields serves both, so that they cannot differ. While writing it changes
+// nothing that it is shown.
 type coder struct {
 	writing bool
 	out     []byte

@@ -91,9 +91,10 @@ func renewed(l *lease.Lease) *leasev1.RenewResponse {
 		RenewAfterSeconds: seconds(l.RenewAfter),
 		Draining:          l.Draining,
 		ExitChanged:       l.ExitsChanged,
+		Exits:             exitTexts(l.Exits),
 	}
-	if exits := exitTexts(l.Exits); len(exits) > 0 {
-		answer.Exit = exits[0]
+	if len(answer.Exits) > 0 {
+		answer.Exit = answer.Exits[0]
 	}
 	return answer
 }

@@ -17,6 +17,8 @@ import (
 
 // service implements the calls, whatever the protocol they came by.
 type service struct {
+	leasev1connect.UnimplementedLeaseServiceHandler
+
 	keeper Keeper
 	signer Signer
 	owners Owners

@@ -65,7 +65,7 @@ func story(t *testing.T, h *hub, p protocol) {
 	h.do(t, lease.Touch{ID: "east"})
 	renewed := must(t, p, newsToken, &leasev1.RenewRequest{LeaseId: l.LeaseId}, &leasev1.RenewResponse{})
 	if diff := cmp.Diff(&leasev1.RenewResponse{
-		LeaseId: l.LeaseId, TtlSeconds: 300, RenewAfterSeconds: 150, Exit: "203.0.113.9",
+		LeaseId: l.LeaseId, TtlSeconds: 300, RenewAfterSeconds: 150, Exit: "203.0.113.9", Exits: []string{"203.0.113.9", "2001:db8:9:1::/64"},
 		ExpiresAt: timestamppb.New(start.Add(7 * time.Minute)),
 	}, renewed, protocmp.Transform()); diff != "" {
 		t.Errorf("Renew: %s", diff)

@@ -209,7 +209,7 @@ func TestRoutes(t *testing.T) {
 		"ConnectForm":        {"the commonest mistake with curl", "POST", acquire, form, `{"fleet":"crawl/news"}`, 415, "", "Content-Type: application/json"},
 		"ConnectNoType":      {"the second commonest", "POST", acquire, nil, `{"fleet":"crawl/news"}`, 415, "", "Content-Type: application/json"},
 		"ConnectUnknownForm": {"a typo in the path", "POST", "/shoal.lease.v1.LeaseService/Lease", form, "{}", 404, "", "there is nothing"},
-		"ConnectUnknown":     {"a method of a later version", "POST", "/shoal.lease.v1.LeaseService/Stream", json, "{}", 501, "", "unimplemented"},
+		"ConnectUnknown":     {"a method of a later version", "POST", "/shoal.lease.v1.LeaseService/Auction", json, "{}", 501, "", "unimplemented"},
 		"ConnectEmptyBody":   {"Connect needs an object", "POST", acquire, json, "", 400, "", "the body is empty"},
 		"ConnectBadTimeout":  {"Connect's own check", "POST", acquire, http.Header{"Content-Type": {"application/json"}, "Connect-Timeout-Ms": {"soon"}}, "{}", 400, "", "invalid_argument"},
 		"ConnectGarbage":     {"not protobuf", "POST", acquire, http.Header{"Content-Type": {"application/proto"}}, "garbage", 400, "", "not a message of this API"},

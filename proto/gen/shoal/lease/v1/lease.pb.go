@@ -96,6 +96,191 @@ func (Outcome_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{7, 0}
 }
 
+type WatchProxiesResponse_Kind int32
+
+const (
+	WatchProxiesResponse_KIND_UNSPECIFIED WatchProxiesResponse_Kind = 0
+	// The proxy is new to the watch, or has changed. A change of leased alone is not told.
+	WatchProxiesResponse_PROXY WatchProxiesResponse_Kind = 1
+	// The proxy is gone, or does not match any more; only proxy_id is set.
+	WatchProxiesResponse_GONE WatchProxiesResponse_Kind = 2
+	// Everything that there was has been told; what follows are changes.
+	WatchProxiesResponse_SYNCED WatchProxiesResponse_Kind = 3
+	// Forget all proxies: they are told again from the beginning.
+	WatchProxiesResponse_RESYNC WatchProxiesResponse_Kind = 4
+	// Nothing has happened; the hub is there.
+	WatchProxiesResponse_HEARTBEAT WatchProxiesResponse_Kind = 5
+)
+
+// Enum value maps for WatchProxiesResponse_Kind.
+var (
+	WatchProxiesResponse_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "PROXY",
+		2: "GONE",
+		3: "SYNCED",
+		4: "RESYNC",
+		5: "HEARTBEAT",
+	}
+	WatchProxiesResponse_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"PROXY":            1,
+		"GONE":             2,
+		"SYNCED":           3,
+		"RESYNC":           4,
+		"HEARTBEAT":        5,
+	}
+)
+
+func (x WatchProxiesResponse_Kind) Enum() *WatchProxiesResponse_Kind {
+	p := new(WatchProxiesResponse_Kind)
+	*p = x
+	return p
+}
+
+func (x WatchProxiesResponse_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchProxiesResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_shoal_lease_v1_lease_proto_enumTypes[1].Descriptor()
+}
+
+func (WatchProxiesResponse_Kind) Type() protoreflect.EnumType {
+	return &file_shoal_lease_v1_lease_proto_enumTypes[1]
+}
+
+func (x WatchProxiesResponse_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchProxiesResponse_Kind.Descriptor instead.
+func (WatchProxiesResponse_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{23, 0}
+}
+
+type WatchLeasesResponse_Kind int32
+
+const (
+	WatchLeasesResponse_KIND_UNSPECIFIED WatchLeasesResponse_Kind = 0
+	// The first event: whatever happens from now on is told.
+	WatchLeasesResponse_SYNCED WatchLeasesResponse_Kind = 1
+	// The proxy is on its way out: finish before deadline, then acquire another lease.
+	WatchLeasesResponse_DRAINING WatchLeasesResponse_Kind = 2
+	// The proxy leaves by other addresses than before.
+	WatchLeasesResponse_EXITS_CHANGED WatchLeasesResponse_Kind = 3
+	// The lease has ended without its holder's doing.
+	WatchLeasesResponse_ENDED WatchLeasesResponse_Kind = 4
+	// Events were lost, since the caller read too slowly: read the leases again, by Renew or GetLease.
+	WatchLeasesResponse_RESYNC WatchLeasesResponse_Kind = 5
+	// Nothing has happened; the hub is there.
+	WatchLeasesResponse_HEARTBEAT WatchLeasesResponse_Kind = 6
+)
+
+// Enum value maps for WatchLeasesResponse_Kind.
+var (
+	WatchLeasesResponse_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "SYNCED",
+		2: "DRAINING",
+		3: "EXITS_CHANGED",
+		4: "ENDED",
+		5: "RESYNC",
+		6: "HEARTBEAT",
+	}
+	WatchLeasesResponse_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"SYNCED":           1,
+		"DRAINING":         2,
+		"EXITS_CHANGED":    3,
+		"ENDED":            4,
+		"RESYNC":           5,
+		"HEARTBEAT":        6,
+	}
+)
+
+func (x WatchLeasesResponse_Kind) Enum() *WatchLeasesResponse_Kind {
+	p := new(WatchLeasesResponse_Kind)
+	*p = x
+	return p
+}
+
+func (x WatchLeasesResponse_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchLeasesResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_shoal_lease_v1_lease_proto_enumTypes[2].Descriptor()
+}
+
+func (WatchLeasesResponse_Kind) Type() protoreflect.EnumType {
+	return &file_shoal_lease_v1_lease_proto_enumTypes[2]
+}
+
+func (x WatchLeasesResponse_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchLeasesResponse_Kind.Descriptor instead.
+func (WatchLeasesResponse_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25, 0}
+}
+
+type WatchLeasesResponse_End int32
+
+const (
+	WatchLeasesResponse_END_UNSPECIFIED WatchLeasesResponse_End = 0
+	// Its time was over.
+	WatchLeasesResponse_EXPIRED WatchLeasesResponse_End = 1
+	// Its proxy is gone.
+	WatchLeasesResponse_PROXY_GONE WatchLeasesResponse_End = 2
+	// An operator ended it.
+	WatchLeasesResponse_REVOKED WatchLeasesResponse_End = 3
+)
+
+// Enum value maps for WatchLeasesResponse_End.
+var (
+	WatchLeasesResponse_End_name = map[int32]string{
+		0: "END_UNSPECIFIED",
+		1: "EXPIRED",
+		2: "PROXY_GONE",
+		3: "REVOKED",
+	}
+	WatchLeasesResponse_End_value = map[string]int32{
+		"END_UNSPECIFIED": 0,
+		"EXPIRED":         1,
+		"PROXY_GONE":      2,
+		"REVOKED":         3,
+	}
+)
+
+func (x WatchLeasesResponse_End) Enum() *WatchLeasesResponse_End {
+	p := new(WatchLeasesResponse_End)
+	*p = x
+	return p
+}
+
+func (x WatchLeasesResponse_End) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchLeasesResponse_End) Descriptor() protoreflect.EnumDescriptor {
+	return file_shoal_lease_v1_lease_proto_enumTypes[3].Descriptor()
+}
+
+func (WatchLeasesResponse_End) Type() protoreflect.EnumType {
+	return &file_shoal_lease_v1_lease_proto_enumTypes[3]
+}
+
+func (x WatchLeasesResponse_End) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchLeasesResponse_End.Descriptor instead.
+func (WatchLeasesResponse_End) EnumDescriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25, 1}
+}
+
 type Refusal_Reason int32
 
 const (
@@ -187,11 +372,11 @@ func (x Refusal_Reason) String() string {
 }
 
 func (Refusal_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_shoal_lease_v1_lease_proto_enumTypes[1].Descriptor()
+	return file_shoal_lease_v1_lease_proto_enumTypes[4].Descriptor()
 }
 
 func (Refusal_Reason) Type() protoreflect.EnumType {
-	return &file_shoal_lease_v1_lease_proto_enumTypes[1]
+	return &file_shoal_lease_v1_lease_proto_enumTypes[4]
 }
 
 func (x Refusal_Reason) Number() protoreflect.EnumNumber {
@@ -200,7 +385,7 @@ func (x Refusal_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Refusal_Reason.Descriptor instead.
 func (Refusal_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{18, 0}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{30, 0}
 }
 
 // Selector chooses proxies. Every field that is set must match.
@@ -825,8 +1010,10 @@ type RenewResponse struct {
 	// The proxy is on its way out; the lease cannot be renewed beyond expires_at.
 	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	// The proxy leaves by another address than when the lease was granted.
-	ExitChanged   bool   `protobuf:"varint,6,opt,name=exit_changed,json=exitChanged,proto3" json:"exit_changed,omitempty"`
-	Exit          string `protobuf:"bytes,7,opt,name=exit,proto3" json:"exit,omitempty"`
+	ExitChanged bool `protobuf:"varint,6,opt,name=exit_changed,json=exitChanged,proto3" json:"exit_changed,omitempty"`
+	// Address the proxy leaves by, the first of exits.
+	Exit          string   `protobuf:"bytes,7,opt,name=exit,proto3" json:"exit,omitempty"`
+	Exits         []string `protobuf:"bytes,9,rep,name=exits,proto3" json:"exits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -908,6 +1095,13 @@ func (x *RenewResponse) GetExit() string {
 		return x.Exit
 	}
 	return ""
+}
+
+func (x *RenewResponse) GetExits() []string {
+	if x != nil {
+		return x.Exits
+	}
+	return nil
 }
 
 // Outcome is how a target answered through a proxy.
@@ -1168,6 +1362,221 @@ func (x *ReportResponse) GetCooldown() *durationpb.Duration {
 	return nil
 }
 
+type ReportBatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least 1, at most 100. Those that are malformed are refused one by one; the others are taken.
+	Reports       []*ReportRequest `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportBatchRequest) Reset() {
+	*x = ReportBatchRequest{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportBatchRequest) ProtoMessage() {}
+
+func (x *ReportBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportBatchRequest.ProtoReflect.Descriptor instead.
+func (*ReportBatchRequest) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReportBatchRequest) GetReports() []*ReportRequest {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type ReportBatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each report, in their order.
+	Results       []*ReportResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportBatchResponse) Reset() {
+	*x = ReportBatchResponse{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportBatchResponse) ProtoMessage() {}
+
+func (x *ReportBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportBatchResponse.ProtoReflect.Descriptor instead.
+func (*ReportBatchResponse) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReportBatchResponse) GetResults() []*ReportResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// ReportResult is what became of one report of a batch.
+type ReportResult struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	LeaseId string                 `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	// Set if the report was refused; then it changed nothing.
+	Error *Failure `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// What Report would have answered.
+	Report        *ReportResponse `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResult) Reset() {
+	*x = ReportResult{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResult) ProtoMessage() {}
+
+func (x *ReportResult) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResult.ProtoReflect.Descriptor instead.
+func (*ReportResult) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReportResult) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *ReportResult) GetError() *Failure {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ReportResult) GetReport() *ReportResponse {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// Failure is the error of one command among several, where the call as a whole succeeds.
+type Failure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the errors of calls, such as resource_exhausted.
+	Code          string   `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string   `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Refusal       *Refusal `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Failure) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Failure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Failure) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
 type GetLeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaseId       string                 `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
@@ -1177,7 +1586,7 @@ type GetLeaseRequest struct {
 
 func (x *GetLeaseRequest) Reset() {
 	*x = GetLeaseRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1598,7 @@ func (x *GetLeaseRequest) String() string {
 func (*GetLeaseRequest) ProtoMessage() {}
 
 func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1611,7 @@ func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseRequest.ProtoReflect.Descriptor instead.
 func (*GetLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetLeaseRequest) GetLeaseId() string {
@@ -1221,7 +1630,7 @@ type GetLeaseResponse struct {
 
 func (x *GetLeaseResponse) Reset() {
 	*x = GetLeaseResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1642,7 @@ func (x *GetLeaseResponse) String() string {
 func (*GetLeaseResponse) ProtoMessage() {}
 
 func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1655,7 @@ func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseResponse.ProtoReflect.Descriptor instead.
 func (*GetLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetLeaseResponse) GetLease() *Lease {
@@ -1271,7 +1680,7 @@ type ListProxiesRequest struct {
 
 func (x *ListProxiesRequest) Reset() {
 	*x = ListProxiesRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1692,7 @@ func (x *ListProxiesRequest) String() string {
 func (*ListProxiesRequest) ProtoMessage() {}
 
 func (x *ListProxiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1705,7 @@ func (x *ListProxiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProxiesRequest.ProtoReflect.Descriptor instead.
 func (*ListProxiesRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListProxiesRequest) GetFleet() string {
@@ -1339,7 +1748,7 @@ type ListProxiesResponse struct {
 
 func (x *ListProxiesResponse) Reset() {
 	*x = ListProxiesResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1760,7 @@ func (x *ListProxiesResponse) String() string {
 func (*ListProxiesResponse) ProtoMessage() {}
 
 func (x *ListProxiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1773,7 @@ func (x *ListProxiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProxiesResponse.ProtoReflect.Descriptor instead.
 func (*ListProxiesResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListProxiesResponse) GetProxies() []*Proxy {
@@ -1412,7 +1821,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1833,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1846,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Proxy) GetProxyId() string {
@@ -1550,7 +1959,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1971,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1984,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Endpoint) GetNetwork() string {
@@ -1606,6 +2015,658 @@ func (x *Endpoint) GetTls() bool {
 	return false
 }
 
+type WatchProxiesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name.
+	Fleet         string    `protobuf:"bytes,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	Selector      *Selector `protobuf:"bytes,2,opt,name=selector,proto3" json:"selector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchProxiesRequest) Reset() {
+	*x = WatchProxiesRequest{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchProxiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchProxiesRequest) ProtoMessage() {}
+
+func (x *WatchProxiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchProxiesRequest.ProtoReflect.Descriptor instead.
+func (*WatchProxiesRequest) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WatchProxiesRequest) GetFleet() string {
+	if x != nil {
+		return x.Fleet
+	}
+	return ""
+}
+
+func (x *WatchProxiesRequest) GetSelector() *Selector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+// WatchProxiesResponse is one event. First comes every proxy that matches, as PROXY; then SYNCED; then each change. Who
+// reads too slowly is told less often and never out of order: of several changes of one proxy only the last one counts.
+type WatchProxiesResponse struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Kind          WatchProxiesResponse_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=shoal.lease.v1.WatchProxiesResponse_Kind" json:"kind,omitempty"`
+	ProxyId       string                    `protobuf:"bytes,2,opt,name=proxy_id,json=proxyId,proto3" json:"proxy_id,omitempty"`
+	Proxy         *Proxy                    `protobuf:"bytes,3,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchProxiesResponse) Reset() {
+	*x = WatchProxiesResponse{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchProxiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchProxiesResponse) ProtoMessage() {}
+
+func (x *WatchProxiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchProxiesResponse.ProtoReflect.Descriptor instead.
+func (*WatchProxiesResponse) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *WatchProxiesResponse) GetKind() WatchProxiesResponse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return WatchProxiesResponse_KIND_UNSPECIFIED
+}
+
+func (x *WatchProxiesResponse) GetProxyId() string {
+	if x != nil {
+		return x.ProxyId
+	}
+	return ""
+}
+
+func (x *WatchProxiesResponse) GetProxy() *Proxy {
+	if x != nil {
+		return x.Proxy
+	}
+	return nil
+}
+
+type WatchLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only leases of this fleet, namespace/name. Unset means all of the caller's.
+	Fleet         string `protobuf:"bytes,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchLeasesRequest) Reset() {
+	*x = WatchLeasesRequest{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchLeasesRequest) ProtoMessage() {}
+
+func (x *WatchLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchLeasesRequest.ProtoReflect.Descriptor instead.
+func (*WatchLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WatchLeasesRequest) GetFleet() string {
+	if x != nil {
+		return x.Fleet
+	}
+	return ""
+}
+
+// WatchLeasesResponse is one event about a lease of the caller's own.
+type WatchLeasesResponse struct {
+	state   protoimpl.MessageState   `protogen:"open.v1"`
+	Kind    WatchLeasesResponse_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=shoal.lease.v1.WatchLeasesResponse_Kind" json:"kind,omitempty"`
+	LeaseId string                   `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Fleet   string                   `protobuf:"bytes,3,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	ProxyId string                   `protobuf:"bytes,4,opt,name=proxy_id,json=proxyId,proto3" json:"proxy_id,omitempty"`
+	// With DRAINING, by the hub's clock. Absent if nobody knows yet.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// With EXITS_CHANGED: the addresses that the proxy leaves by now.
+	Exits []string `protobuf:"bytes,6,rep,name=exits,proto3" json:"exits,omitempty"`
+	// With ENDED.
+	End           WatchLeasesResponse_End `protobuf:"varint,7,opt,name=end,proto3,enum=shoal.lease.v1.WatchLeasesResponse_End" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchLeasesResponse) Reset() {
+	*x = WatchLeasesResponse{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchLeasesResponse) ProtoMessage() {}
+
+func (x *WatchLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchLeasesResponse.ProtoReflect.Descriptor instead.
+func (*WatchLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WatchLeasesResponse) GetKind() WatchLeasesResponse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return WatchLeasesResponse_KIND_UNSPECIFIED
+}
+
+func (x *WatchLeasesResponse) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *WatchLeasesResponse) GetFleet() string {
+	if x != nil {
+		return x.Fleet
+	}
+	return ""
+}
+
+func (x *WatchLeasesResponse) GetProxyId() string {
+	if x != nil {
+		return x.ProxyId
+	}
+	return ""
+}
+
+func (x *WatchLeasesResponse) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *WatchLeasesResponse) GetExits() []string {
+	if x != nil {
+		return x.Exits
+	}
+	return nil
+}
+
+func (x *WatchLeasesResponse) GetEnd() WatchLeasesResponse_End {
+	if x != nil {
+		return x.End
+	}
+	return WatchLeasesResponse_END_UNSPECIFIED
+}
+
+// StreamRequest carries commands, as many as are at hand. The hub's first answer says how many may be without an answer
+// at a time; it reads no further while that many are, so that a caller who sends more waits in its own send. Commands that
+// wait for answers are carried out in any order and at once: who needs an order waits for an answer before it sends on.
+type StreamRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 256.
+	Commands      []*StreamCommand `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamRequest) Reset() {
+	*x = StreamRequest{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamRequest) ProtoMessage() {}
+
+func (x *StreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
+func (*StreamRequest) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *StreamRequest) GetCommands() []*StreamCommand {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+type StreamCommand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's own number of the command, which its answer repeats. Not 0, and not that of a command without an answer.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Types that are valid to be assigned to Command:
+	//
+	//	*StreamCommand_Acquire
+	//	*StreamCommand_Renew
+	//	*StreamCommand_Release
+	//	*StreamCommand_Report
+	//	*StreamCommand_GetLease
+	Command       isStreamCommand_Command `protobuf_oneof:"command"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamCommand) Reset() {
+	*x = StreamCommand{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamCommand) ProtoMessage() {}
+
+func (x *StreamCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamCommand.ProtoReflect.Descriptor instead.
+func (*StreamCommand) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *StreamCommand) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *StreamCommand) GetCommand() isStreamCommand_Command {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *StreamCommand) GetAcquire() *AcquireRequest {
+	if x != nil {
+		if x, ok := x.Command.(*StreamCommand_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *StreamCommand) GetRenew() *RenewRequest {
+	if x != nil {
+		if x, ok := x.Command.(*StreamCommand_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *StreamCommand) GetRelease() *ReleaseRequest {
+	if x != nil {
+		if x, ok := x.Command.(*StreamCommand_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *StreamCommand) GetReport() *ReportRequest {
+	if x != nil {
+		if x, ok := x.Command.(*StreamCommand_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
+func (x *StreamCommand) GetGetLease() *GetLeaseRequest {
+	if x != nil {
+		if x, ok := x.Command.(*StreamCommand_GetLease); ok {
+			return x.GetLease
+		}
+	}
+	return nil
+}
+
+type isStreamCommand_Command interface {
+	isStreamCommand_Command()
+}
+
+type StreamCommand_Acquire struct {
+	Acquire *AcquireRequest `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type StreamCommand_Renew struct {
+	Renew *RenewRequest `protobuf:"bytes,3,opt,name=renew,proto3,oneof"`
+}
+
+type StreamCommand_Release struct {
+	Release *ReleaseRequest `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
+}
+
+type StreamCommand_Report struct {
+	Report *ReportRequest `protobuf:"bytes,5,opt,name=report,proto3,oneof"`
+}
+
+type StreamCommand_GetLease struct {
+	GetLease *GetLeaseRequest `protobuf:"bytes,6,opt,name=get_lease,json=getLease,proto3,oneof"`
+}
+
+func (*StreamCommand_Acquire) isStreamCommand_Command() {}
+
+func (*StreamCommand_Renew) isStreamCommand_Command() {}
+
+func (*StreamCommand_Release) isStreamCommand_Command() {}
+
+func (*StreamCommand_Report) isStreamCommand_Command() {}
+
+func (*StreamCommand_GetLease) isStreamCommand_Command() {}
+
+// StreamResponse carries the answers that are ready, in any order. A command that is refused ends nothing but itself.
+type StreamResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Answers []*StreamAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	// Most commands without an answer. It is set in the first response, and in later ones where it changes.
+	Window        int32 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamResponse) Reset() {
+	*x = StreamResponse{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamResponse) ProtoMessage() {}
+
+func (x *StreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
+func (*StreamResponse) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StreamResponse) GetAnswers() []*StreamAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *StreamResponse) GetWindow() int32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+type StreamAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the command that it answers.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*StreamAnswer_Error
+	//	*StreamAnswer_Acquire
+	//	*StreamAnswer_Renew
+	//	*StreamAnswer_Release
+	//	*StreamAnswer_Report
+	//	*StreamAnswer_GetLease
+	Answer        isStreamAnswer_Answer `protobuf_oneof:"answer"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamAnswer) Reset() {
+	*x = StreamAnswer{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamAnswer) ProtoMessage() {}
+
+func (x *StreamAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamAnswer.ProtoReflect.Descriptor instead.
+func (*StreamAnswer) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *StreamAnswer) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *StreamAnswer) GetAnswer() isStreamAnswer_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetError() *Failure {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetAcquire() *AcquireResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetRenew() *RenewResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetRelease() *ReleaseResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetReport() *ReportResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_Report); ok {
+			return x.Report
+		}
+	}
+	return nil
+}
+
+func (x *StreamAnswer) GetGetLease() *GetLeaseResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*StreamAnswer_GetLease); ok {
+			return x.GetLease
+		}
+	}
+	return nil
+}
+
+type isStreamAnswer_Answer interface {
+	isStreamAnswer_Answer()
+}
+
+type StreamAnswer_Error struct {
+	Error *Failure `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+type StreamAnswer_Acquire struct {
+	Acquire *AcquireResponse `protobuf:"bytes,3,opt,name=acquire,proto3,oneof"`
+}
+
+type StreamAnswer_Renew struct {
+	Renew *RenewResponse `protobuf:"bytes,4,opt,name=renew,proto3,oneof"`
+}
+
+type StreamAnswer_Release struct {
+	Release *ReleaseResponse `protobuf:"bytes,5,opt,name=release,proto3,oneof"`
+}
+
+type StreamAnswer_Report struct {
+	Report *ReportResponse `protobuf:"bytes,6,opt,name=report,proto3,oneof"`
+}
+
+type StreamAnswer_GetLease struct {
+	GetLease *GetLeaseResponse `protobuf:"bytes,7,opt,name=get_lease,json=getLease,proto3,oneof"`
+}
+
+func (*StreamAnswer_Error) isStreamAnswer_Answer() {}
+
+func (*StreamAnswer_Acquire) isStreamAnswer_Answer() {}
+
+func (*StreamAnswer_Renew) isStreamAnswer_Answer() {}
+
+func (*StreamAnswer_Release) isStreamAnswer_Answer() {}
+
+func (*StreamAnswer_Report) isStreamAnswer_Answer() {}
+
+func (*StreamAnswer_GetLease) isStreamAnswer_Answer() {}
+
 // Refusal says why a call was refused and when to come back. It is the detail of every error of this service, and on
 // REST its fields stand beside code and message.
 type Refusal struct {
@@ -1624,7 +2685,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +2697,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +2710,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refusal) GetReason() Refusal_Reason {
@@ -1705,7 +2766,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +2778,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +2791,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{19}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -1822,7 +2883,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\bpassword\x18\x03 \x01(\tR\bpassword\"V\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12+\n" +
-	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x89\x02\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x9f\x02\n" +
 	"\rRenewResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x1f\n" +
 	"\vttl_seconds\x18\x02 \x01(\x05R\n" +
@@ -1832,7 +2893,8 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\x13renew_after_seconds\x18\x04 \x01(\x05R\x11renewAfterSeconds\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
 	"\fexit_changed\x18\x06 \x01(\bR\vexitChanged\x12\x12\n" +
-	"\x04exit\x18\a \x01(\tR\x04exit\"\x90\x02\n" +
+	"\x04exit\x18\a \x01(\tR\x04exit\x12\x14\n" +
+	"\x05exits\x18\t \x03(\tR\x05exits\"\x90\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1c.shoal.lease.v1.Outcome.KindR\x04kind\x12\x14\n" +
 	"\x05pages\x18\x02 \x01(\x05R\x05pages\x12:\n" +
@@ -1856,7 +2918,19 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x121\n" +
 	"\aoutcome\x18\x03 \x01(\v2\x17.shoal.lease.v1.OutcomeR\aoutcome\"G\n" +
 	"\x0eReportResponse\x125\n" +
-	"\bcooldown\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\",\n" +
+	"\bcooldown\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\"M\n" +
+	"\x12ReportBatchRequest\x127\n" +
+	"\areports\x18\x01 \x03(\v2\x1d.shoal.lease.v1.ReportRequestR\areports\"M\n" +
+	"\x13ReportBatchResponse\x126\n" +
+	"\aresults\x18\x01 \x03(\v2\x1c.shoal.lease.v1.ReportResultR\aresults\"\x90\x01\n" +
+	"\fReportResult\x12\x19\n" +
+	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12-\n" +
+	"\x05error\x18\x02 \x01(\v2\x17.shoal.lease.v1.FailureR\x05error\x126\n" +
+	"\x06report\x18\x03 \x01(\v2\x1e.shoal.lease.v1.ReportResponseR\x06report\"j\n" +
+	"\aFailure\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x121\n" +
+	"\arefusal\x18\x03 \x01(\v2\x17.shoal.lease.v1.RefusalR\arefusal\",\n" +
 	"\x0fGetLeaseRequest\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\"?\n" +
 	"\x10GetLeaseResponse\x12+\n" +
@@ -1894,7 +2968,71 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x10\n" +
-	"\x03tls\x18\x04 \x01(\bR\x03tls\"\xc3\x04\n" +
+	"\x03tls\x18\x04 \x01(\bR\x03tls\"a\n" +
+	"\x13WatchProxiesRequest\x12\x14\n" +
+	"\x05fleet\x18\x01 \x01(\tR\x05fleet\x124\n" +
+	"\bselector\x18\x02 \x01(\v2\x18.shoal.lease.v1.SelectorR\bselector\"\xf7\x01\n" +
+	"\x14WatchProxiesResponse\x12=\n" +
+	"\x04kind\x18\x01 \x01(\x0e2).shoal.lease.v1.WatchProxiesResponse.KindR\x04kind\x12\x19\n" +
+	"\bproxy_id\x18\x02 \x01(\tR\aproxyId\x12+\n" +
+	"\x05proxy\x18\x03 \x01(\v2\x15.shoal.lease.v1.ProxyR\x05proxy\"X\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\t\n" +
+	"\x05PROXY\x10\x01\x12\b\n" +
+	"\x04GONE\x10\x02\x12\n" +
+	"\n" +
+	"\x06SYNCED\x10\x03\x12\n" +
+	"\n" +
+	"\x06RESYNC\x10\x04\x12\r\n" +
+	"\tHEARTBEAT\x10\x05\"*\n" +
+	"\x12WatchLeasesRequest\x12\x14\n" +
+	"\x05fleet\x18\x01 \x01(\tR\x05fleet\"\xdf\x03\n" +
+	"\x13WatchLeasesResponse\x12<\n" +
+	"\x04kind\x18\x01 \x01(\x0e2(.shoal.lease.v1.WatchLeasesResponse.KindR\x04kind\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
+	"\x05fleet\x18\x03 \x01(\tR\x05fleet\x12\x19\n" +
+	"\bproxy_id\x18\x04 \x01(\tR\aproxyId\x126\n" +
+	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x14\n" +
+	"\x05exits\x18\x06 \x03(\tR\x05exits\x129\n" +
+	"\x03end\x18\a \x01(\x0e2'.shoal.lease.v1.WatchLeasesResponse.EndR\x03end\"o\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06SYNCED\x10\x01\x12\f\n" +
+	"\bDRAINING\x10\x02\x12\x11\n" +
+	"\rEXITS_CHANGED\x10\x03\x12\t\n" +
+	"\x05ENDED\x10\x04\x12\n" +
+	"\n" +
+	"\x06RESYNC\x10\x05\x12\r\n" +
+	"\tHEARTBEAT\x10\x06\"D\n" +
+	"\x03End\x12\x13\n" +
+	"\x0fEND_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aEXPIRED\x10\x01\x12\x0e\n" +
+	"\n" +
+	"PROXY_GONE\x10\x02\x12\v\n" +
+	"\aREVOKED\x10\x03\"J\n" +
+	"\rStreamRequest\x129\n" +
+	"\bcommands\x18\x01 \x03(\v2\x1d.shoal.lease.v1.StreamCommandR\bcommands\"\xd3\x02\n" +
+	"\rStreamCommand\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12:\n" +
+	"\aacquire\x18\x02 \x01(\v2\x1e.shoal.lease.v1.AcquireRequestH\x00R\aacquire\x124\n" +
+	"\x05renew\x18\x03 \x01(\v2\x1c.shoal.lease.v1.RenewRequestH\x00R\x05renew\x12:\n" +
+	"\arelease\x18\x04 \x01(\v2\x1e.shoal.lease.v1.ReleaseRequestH\x00R\arelease\x127\n" +
+	"\x06report\x18\x05 \x01(\v2\x1d.shoal.lease.v1.ReportRequestH\x00R\x06report\x12>\n" +
+	"\tget_lease\x18\x06 \x01(\v2\x1f.shoal.lease.v1.GetLeaseRequestH\x00R\bgetLeaseB\t\n" +
+	"\acommand\"`\n" +
+	"\x0eStreamResponse\x126\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1c.shoal.lease.v1.StreamAnswerR\aanswers\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\x05R\x06window\"\x87\x03\n" +
+	"\fStreamAnswer\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12/\n" +
+	"\x05error\x18\x02 \x01(\v2\x17.shoal.lease.v1.FailureH\x00R\x05error\x12;\n" +
+	"\aacquire\x18\x03 \x01(\v2\x1f.shoal.lease.v1.AcquireResponseH\x00R\aacquire\x125\n" +
+	"\x05renew\x18\x04 \x01(\v2\x1d.shoal.lease.v1.RenewResponseH\x00R\x05renew\x12;\n" +
+	"\arelease\x18\x05 \x01(\v2\x1f.shoal.lease.v1.ReleaseResponseH\x00R\arelease\x128\n" +
+	"\x06report\x18\x06 \x01(\v2\x1e.shoal.lease.v1.ReportResponseH\x00R\x06report\x12?\n" +
+	"\tget_lease\x18\a \x01(\v2 .shoal.lease.v1.GetLeaseResponseH\x00R\bgetLeaseB\b\n" +
+	"\x06answer\"\xc3\x04\n" +
 	"\aRefusal\x126\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1e.shoal.lease.v1.Refusal.ReasonR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -1925,14 +3063,18 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\rUNKNOWN_LEASE\x10\x10\"@\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage2\xdc\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage2\xb8\x06\n" +
 	"\fLeaseService\x12J\n" +
 	"\aAcquire\x12\x1e.shoal.lease.v1.AcquireRequest\x1a\x1f.shoal.lease.v1.AcquireResponse\x12D\n" +
 	"\x05Renew\x12\x1c.shoal.lease.v1.RenewRequest\x1a\x1d.shoal.lease.v1.RenewResponse\x12J\n" +
 	"\aRelease\x12\x1e.shoal.lease.v1.ReleaseRequest\x1a\x1f.shoal.lease.v1.ReleaseResponse\x12G\n" +
 	"\x06Report\x12\x1d.shoal.lease.v1.ReportRequest\x1a\x1e.shoal.lease.v1.ReportResponse\x12M\n" +
 	"\bGetLease\x12\x1f.shoal.lease.v1.GetLeaseRequest\x1a .shoal.lease.v1.GetLeaseResponse\x12V\n" +
-	"\vListProxies\x12\".shoal.lease.v1.ListProxiesRequest\x1a#.shoal.lease.v1.ListProxiesResponseB\xb7\x01\n" +
+	"\vReportBatch\x12\".shoal.lease.v1.ReportBatchRequest\x1a#.shoal.lease.v1.ReportBatchResponse\x12V\n" +
+	"\vListProxies\x12\".shoal.lease.v1.ListProxiesRequest\x1a#.shoal.lease.v1.ListProxiesResponse\x12[\n" +
+	"\fWatchProxies\x12#.shoal.lease.v1.WatchProxiesRequest\x1a$.shoal.lease.v1.WatchProxiesResponse0\x01\x12X\n" +
+	"\vWatchLeases\x12\".shoal.lease.v1.WatchLeasesRequest\x1a#.shoal.lease.v1.WatchLeasesResponse0\x01\x12K\n" +
+	"\x06Stream\x12\x1d.shoal.lease.v1.StreamRequest\x1a\x1e.shoal.lease.v1.StreamResponse(\x010\x01B\xb7\x01\n" +
 	"\x12com.shoal.lease.v1B\n" +
 	"LeaseProtoP\x01Z;github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1;leasev1\xa2\x02\x03SLX\xaa\x02\x0eShoal.Lease.V1\xca\x02\x0eShoal\\Lease\\V1\xe2\x02\x1aShoal\\Lease\\V1\\GPBMetadata\xea\x02\x10Shoal::Lease::V1b\x06proto3"
 
@@ -1948,77 +3090,124 @@ func file_shoal_lease_v1_lease_proto_rawDescGZIP() []byte {
 	return file_shoal_lease_v1_lease_proto_rawDescData
 }
 
-var file_shoal_lease_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shoal_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_shoal_lease_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_shoal_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_shoal_lease_v1_lease_proto_goTypes = []any{
-	(Outcome_Kind)(0),             // 0: shoal.lease.v1.Outcome.Kind
-	(Refusal_Reason)(0),           // 1: shoal.lease.v1.Refusal.Reason
-	(*Selector)(nil),              // 2: shoal.lease.v1.Selector
-	(*AcquireRequest)(nil),        // 3: shoal.lease.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 4: shoal.lease.v1.AcquireResponse
-	(*Lease)(nil),                 // 5: shoal.lease.v1.Lease
-	(*Playwright)(nil),            // 6: shoal.lease.v1.Playwright
-	(*RenewRequest)(nil),          // 7: shoal.lease.v1.RenewRequest
-	(*RenewResponse)(nil),         // 8: shoal.lease.v1.RenewResponse
-	(*Outcome)(nil),               // 9: shoal.lease.v1.Outcome
-	(*ReleaseRequest)(nil),        // 10: shoal.lease.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 11: shoal.lease.v1.ReleaseResponse
-	(*ReportRequest)(nil),         // 12: shoal.lease.v1.ReportRequest
-	(*ReportResponse)(nil),        // 13: shoal.lease.v1.ReportResponse
-	(*GetLeaseRequest)(nil),       // 14: shoal.lease.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),      // 15: shoal.lease.v1.GetLeaseResponse
-	(*ListProxiesRequest)(nil),    // 16: shoal.lease.v1.ListProxiesRequest
-	(*ListProxiesResponse)(nil),   // 17: shoal.lease.v1.ListProxiesResponse
-	(*Proxy)(nil),                 // 18: shoal.lease.v1.Proxy
-	(*Endpoint)(nil),              // 19: shoal.lease.v1.Endpoint
-	(*Refusal)(nil),               // 20: shoal.lease.v1.Refusal
-	(*FieldViolation)(nil),        // 21: shoal.lease.v1.FieldViolation
-	nil,                           // 22: shoal.lease.v1.Selector.LabelsEntry
-	nil,                           // 23: shoal.lease.v1.Lease.EnvEntry
-	nil,                           // 24: shoal.lease.v1.Proxy.LabelsEntry
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(Outcome_Kind)(0),              // 0: shoal.lease.v1.Outcome.Kind
+	(WatchProxiesResponse_Kind)(0), // 1: shoal.lease.v1.WatchProxiesResponse.Kind
+	(WatchLeasesResponse_Kind)(0),  // 2: shoal.lease.v1.WatchLeasesResponse.Kind
+	(WatchLeasesResponse_End)(0),   // 3: shoal.lease.v1.WatchLeasesResponse.End
+	(Refusal_Reason)(0),            // 4: shoal.lease.v1.Refusal.Reason
+	(*Selector)(nil),               // 5: shoal.lease.v1.Selector
+	(*AcquireRequest)(nil),         // 6: shoal.lease.v1.AcquireRequest
+	(*AcquireResponse)(nil),        // 7: shoal.lease.v1.AcquireResponse
+	(*Lease)(nil),                  // 8: shoal.lease.v1.Lease
+	(*Playwright)(nil),             // 9: shoal.lease.v1.Playwright
+	(*RenewRequest)(nil),           // 10: shoal.lease.v1.RenewRequest
+	(*RenewResponse)(nil),          // 11: shoal.lease.v1.RenewResponse
+	(*Outcome)(nil),                // 12: shoal.lease.v1.Outcome
+	(*ReleaseRequest)(nil),         // 13: shoal.lease.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),        // 14: shoal.lease.v1.ReleaseResponse
+	(*ReportRequest)(nil),          // 15: shoal.lease.v1.ReportRequest
+	(*ReportResponse)(nil),         // 16: shoal.lease.v1.ReportResponse
+	(*ReportBatchRequest)(nil),     // 17: shoal.lease.v1.ReportBatchRequest
+	(*ReportBatchResponse)(nil),    // 18: shoal.lease.v1.ReportBatchResponse
+	(*ReportResult)(nil),           // 19: shoal.lease.v1.ReportResult
+	(*Failure)(nil),                // 20: shoal.lease.v1.Failure
+	(*GetLeaseRequest)(nil),        // 21: shoal.lease.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),       // 22: shoal.lease.v1.GetLeaseResponse
+	(*ListProxiesRequest)(nil),     // 23: shoal.lease.v1.ListProxiesRequest
+	(*ListProxiesResponse)(nil),    // 24: shoal.lease.v1.ListProxiesResponse
+	(*Proxy)(nil),                  // 25: shoal.lease.v1.Proxy
+	(*Endpoint)(nil),               // 26: shoal.lease.v1.Endpoint
+	(*WatchProxiesRequest)(nil),    // 27: shoal.lease.v1.WatchProxiesRequest
+	(*WatchProxiesResponse)(nil),   // 28: shoal.lease.v1.WatchProxiesResponse
+	(*WatchLeasesRequest)(nil),     // 29: shoal.lease.v1.WatchLeasesRequest
+	(*WatchLeasesResponse)(nil),    // 30: shoal.lease.v1.WatchLeasesResponse
+	(*StreamRequest)(nil),          // 31: shoal.lease.v1.StreamRequest
+	(*StreamCommand)(nil),          // 32: shoal.lease.v1.StreamCommand
+	(*StreamResponse)(nil),         // 33: shoal.lease.v1.StreamResponse
+	(*StreamAnswer)(nil),           // 34: shoal.lease.v1.StreamAnswer
+	(*Refusal)(nil),                // 35: shoal.lease.v1.Refusal
+	(*FieldViolation)(nil),         // 36: shoal.lease.v1.FieldViolation
+	nil,                            // 37: shoal.lease.v1.Selector.LabelsEntry
+	nil,                            // 38: shoal.lease.v1.Lease.EnvEntry
+	nil,                            // 39: shoal.lease.v1.Proxy.LabelsEntry
+	(*durationpb.Duration)(nil),    // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
 }
 var file_shoal_lease_v1_lease_proto_depIdxs = []int32{
-	22, // 0: shoal.lease.v1.Selector.labels:type_name -> shoal.lease.v1.Selector.LabelsEntry
-	2,  // 1: shoal.lease.v1.AcquireRequest.selector:type_name -> shoal.lease.v1.Selector
-	25, // 2: shoal.lease.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
-	5,  // 3: shoal.lease.v1.AcquireResponse.leases:type_name -> shoal.lease.v1.Lease
-	26, // 4: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	6,  // 5: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
-	23, // 6: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
-	25, // 7: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
-	26, // 8: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 0: shoal.lease.v1.Selector.labels:type_name -> shoal.lease.v1.Selector.LabelsEntry
+	5,  // 1: shoal.lease.v1.AcquireRequest.selector:type_name -> shoal.lease.v1.Selector
+	40, // 2: shoal.lease.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
+	8,  // 3: shoal.lease.v1.AcquireResponse.leases:type_name -> shoal.lease.v1.Lease
+	41, // 4: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	9,  // 5: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
+	38, // 6: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
+	40, // 7: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
+	41, // 8: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 9: shoal.lease.v1.Outcome.kind:type_name -> shoal.lease.v1.Outcome.Kind
-	25, // 10: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
-	9,  // 11: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	9,  // 12: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	25, // 13: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
-	5,  // 14: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
-	2,  // 15: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
-	18, // 16: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
-	24, // 17: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
-	19, // 18: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
-	1,  // 19: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
-	25, // 20: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
-	21, // 21: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
-	3,  // 22: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
-	7,  // 23: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
-	10, // 24: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
-	12, // 25: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
-	14, // 26: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
-	16, // 27: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
-	4,  // 28: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
-	8,  // 29: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
-	11, // 30: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
-	13, // 31: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
-	15, // 32: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
-	17, // 33: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	40, // 10: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
+	12, // 11: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	12, // 12: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	40, // 13: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
+	15, // 14: shoal.lease.v1.ReportBatchRequest.reports:type_name -> shoal.lease.v1.ReportRequest
+	19, // 15: shoal.lease.v1.ReportBatchResponse.results:type_name -> shoal.lease.v1.ReportResult
+	20, // 16: shoal.lease.v1.ReportResult.error:type_name -> shoal.lease.v1.Failure
+	16, // 17: shoal.lease.v1.ReportResult.report:type_name -> shoal.lease.v1.ReportResponse
+	35, // 18: shoal.lease.v1.Failure.refusal:type_name -> shoal.lease.v1.Refusal
+	8,  // 19: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
+	5,  // 20: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	25, // 21: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
+	39, // 22: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
+	26, // 23: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
+	5,  // 24: shoal.lease.v1.WatchProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	1,  // 25: shoal.lease.v1.WatchProxiesResponse.kind:type_name -> shoal.lease.v1.WatchProxiesResponse.Kind
+	25, // 26: shoal.lease.v1.WatchProxiesResponse.proxy:type_name -> shoal.lease.v1.Proxy
+	2,  // 27: shoal.lease.v1.WatchLeasesResponse.kind:type_name -> shoal.lease.v1.WatchLeasesResponse.Kind
+	41, // 28: shoal.lease.v1.WatchLeasesResponse.deadline:type_name -> google.protobuf.Timestamp
+	3,  // 29: shoal.lease.v1.WatchLeasesResponse.end:type_name -> shoal.lease.v1.WatchLeasesResponse.End
+	32, // 30: shoal.lease.v1.StreamRequest.commands:type_name -> shoal.lease.v1.StreamCommand
+	6,  // 31: shoal.lease.v1.StreamCommand.acquire:type_name -> shoal.lease.v1.AcquireRequest
+	10, // 32: shoal.lease.v1.StreamCommand.renew:type_name -> shoal.lease.v1.RenewRequest
+	13, // 33: shoal.lease.v1.StreamCommand.release:type_name -> shoal.lease.v1.ReleaseRequest
+	15, // 34: shoal.lease.v1.StreamCommand.report:type_name -> shoal.lease.v1.ReportRequest
+	21, // 35: shoal.lease.v1.StreamCommand.get_lease:type_name -> shoal.lease.v1.GetLeaseRequest
+	34, // 36: shoal.lease.v1.StreamResponse.answers:type_name -> shoal.lease.v1.StreamAnswer
+	20, // 37: shoal.lease.v1.StreamAnswer.error:type_name -> shoal.lease.v1.Failure
+	7,  // 38: shoal.lease.v1.StreamAnswer.acquire:type_name -> shoal.lease.v1.AcquireResponse
+	11, // 39: shoal.lease.v1.StreamAnswer.renew:type_name -> shoal.lease.v1.RenewResponse
+	14, // 40: shoal.lease.v1.StreamAnswer.release:type_name -> shoal.lease.v1.ReleaseResponse
+	16, // 41: shoal.lease.v1.StreamAnswer.report:type_name -> shoal.lease.v1.ReportResponse
+	22, // 42: shoal.lease.v1.StreamAnswer.get_lease:type_name -> shoal.lease.v1.GetLeaseResponse
+	4,  // 43: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
+	40, // 44: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
+	36, // 45: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
+	6,  // 46: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
+	10, // 47: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
+	13, // 48: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
+	15, // 49: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
+	21, // 50: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
+	17, // 51: shoal.lease.v1.LeaseService.ReportBatch:input_type -> shoal.lease.v1.ReportBatchRequest
+	23, // 52: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
+	27, // 53: shoal.lease.v1.LeaseService.WatchProxies:input_type -> shoal.lease.v1.WatchProxiesRequest
+	29, // 54: shoal.lease.v1.LeaseService.WatchLeases:input_type -> shoal.lease.v1.WatchLeasesRequest
+	31, // 55: shoal.lease.v1.LeaseService.Stream:input_type -> shoal.lease.v1.StreamRequest
+	7,  // 56: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
+	11, // 57: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
+	14, // 58: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
+	16, // 59: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
+	22, // 60: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
+	18, // 61: shoal.lease.v1.LeaseService.ReportBatch:output_type -> shoal.lease.v1.ReportBatchResponse
+	24, // 62: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
+	28, // 63: shoal.lease.v1.LeaseService.WatchProxies:output_type -> shoal.lease.v1.WatchProxiesResponse
+	30, // 64: shoal.lease.v1.LeaseService.WatchLeases:output_type -> shoal.lease.v1.WatchLeasesResponse
+	33, // 65: shoal.lease.v1.LeaseService.Stream:output_type -> shoal.lease.v1.StreamResponse
+	56, // [56:66] is the sub-list for method output_type
+	46, // [46:56] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_shoal_lease_v1_lease_proto_init() }
@@ -2027,13 +3216,28 @@ func file_shoal_lease_v1_lease_proto_init() {
 		return
 	}
 	file_shoal_lease_v1_lease_proto_msgTypes[1].OneofWrappers = []any{}
+	file_shoal_lease_v1_lease_proto_msgTypes[27].OneofWrappers = []any{
+		(*StreamCommand_Acquire)(nil),
+		(*StreamCommand_Renew)(nil),
+		(*StreamCommand_Release)(nil),
+		(*StreamCommand_Report)(nil),
+		(*StreamCommand_GetLease)(nil),
+	}
+	file_shoal_lease_v1_lease_proto_msgTypes[29].OneofWrappers = []any{
+		(*StreamAnswer_Error)(nil),
+		(*StreamAnswer_Acquire)(nil),
+		(*StreamAnswer_Renew)(nil),
+		(*StreamAnswer_Release)(nil),
+		(*StreamAnswer_Report)(nil),
+		(*StreamAnswer_GetLease)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shoal_lease_v1_lease_proto_rawDesc), len(file_shoal_lease_v1_lease_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   23,
+			NumEnums:      5,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,8 +35,16 @@ const (
 	LeaseServiceReportProcedure = "/shoal.lease.v1.LeaseService/Report"
 	// LeaseServiceGetLeaseProcedure is the procedure name of the LeaseService's GetLease RPC.
 	LeaseServiceGetLeaseProcedure = "/shoal.lease.v1.LeaseService/GetLease"
+	// LeaseServiceReportBatchProcedure is the procedure name of the LeaseService's ReportBatch RPC.
+	LeaseServiceReportBatchProcedure = "/shoal.lease.v1.LeaseService/ReportBatch"
 	// LeaseServiceListProxiesProcedure is the procedure name of the LeaseService's ListProxies RPC.
 	LeaseServiceListProxiesProcedure = "/shoal.lease.v1.LeaseService/ListProxies"
+	// LeaseServiceWatchProxiesProcedure is the procedure name of the LeaseService's WatchProxies RPC.
+	LeaseServiceWatchProxiesProcedure = "/shoal.lease.v1.LeaseService/WatchProxies"
+	// LeaseServiceWatchLeasesProcedure is the procedure name of the LeaseService's WatchLeases RPC.
+	LeaseServiceWatchLeasesProcedure = "/shoal.lease.v1.LeaseService/WatchLeases"
+	// LeaseServiceStreamProcedure is the procedure name of the LeaseService's Stream RPC.
+	LeaseServiceStreamProcedure = "/shoal.lease.v1.LeaseService/Stream"
 )
 
 var (
@@ -75,11 +83,39 @@ var (
 			Procedure:  LeaseServiceGetLeaseProcedure,
 		}
 	})
+	leaseServiceReportBatchSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_shoal_lease_v1_lease_proto.Services().ByName("LeaseService").Methods().ByName("ReportBatch"),
+			Procedure:  LeaseServiceReportBatchProcedure,
+		}
+	})
 	leaseServiceListProxiesSpec = sync.OnceValue(func() connect.Spec {
 		return connect.Spec{
 			StreamType: connect.StreamTypeUnary,
 			Schema:     v1.File_shoal_lease_v1_lease_proto.Services().ByName("LeaseService").Methods().ByName("ListProxies"),
 			Procedure:  LeaseServiceListProxiesProcedure,
+		}
+	})
+	leaseServiceWatchProxiesSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeServer,
+			Schema:     v1.File_shoal_lease_v1_lease_proto.Services().ByName("LeaseService").Methods().ByName("WatchProxies"),
+			Procedure:  LeaseServiceWatchProxiesProcedure,
+		}
+	})
+	leaseServiceWatchLeasesSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeServer,
+			Schema:     v1.File_shoal_lease_v1_lease_proto.Services().ByName("LeaseService").Methods().ByName("WatchLeases"),
+			Procedure:  LeaseServiceWatchLeasesProcedure,
+		}
+	})
+	leaseServiceStreamSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeBidi,
+			Schema:     v1.File_shoal_lease_v1_lease_proto.Services().ByName("LeaseService").Methods().ByName("Stream"),
+			Procedure:  LeaseServiceStreamProcedure,
 		}
 	})
 )
@@ -96,14 +132,99 @@ type LeaseServiceClient interface {
 	Report(context.Context, *v1.ReportRequest) (*v1.ReportResponse, error)
 	// GetLease shows a lease of the caller's own.
 	GetLease(context.Context, *v1.GetLeaseRequest) (*v1.GetLeaseResponse, error)
+	// ReportBatch is Report for many leases at once. Each report is answered on its own.
+	ReportBatch(context.Context, *v1.ReportBatchRequest) (*v1.ReportBatchResponse, error)
 	// ListProxies shows the proxies of a fleet, without credentials.
 	ListProxies(context.Context, *v1.ListProxiesRequest) (*v1.ListProxiesResponse, error)
+	// WatchProxies tells the proxies of a fleet and then their changes, until the caller ends it.
+	WatchProxies(context.Context, *v1.WatchProxiesRequest) (LeaseServiceWatchProxiesClientStream, error)
+	// WatchLeases tells what happens to the caller's leases without its doing, until the caller ends it.
+	WatchLeases(context.Context, *v1.WatchLeasesRequest) (LeaseServiceWatchLeasesClientStream, error)
+	// Stream carries many commands at once over one call, for callers who make hundreds a second. See StreamRequest.
+	Stream(context.Context) (LeaseServiceStreamClientStream, error)
 }
 
 // NewLeaseServiceClient constructs a client for the shoal.lease.v1.LeaseService service. Multiple
 // service clients may share a single connect.Client.
 func NewLeaseServiceClient(client *connect.Client) LeaseServiceClient {
 	return &leaseServiceClient{client: client}
+}
+
+// LeaseServiceWatchProxiesClientStream is the client stream for the LeaseService's WatchProxies
+// RPC.
+type LeaseServiceWatchProxiesClientStream struct {
+	stream connect.ClientStream
+}
+
+// Receive returns the next response message from the server.
+func (s LeaseServiceWatchProxiesClientStream) Receive() (*v1.WatchProxiesResponse, error) {
+	var res v1.WatchProxiesResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s LeaseServiceWatchProxiesClientStream) Close() error {
+	return s.stream.Close()
+}
+
+// LeaseServiceWatchLeasesClientStream is the client stream for the LeaseService's WatchLeases RPC.
+type LeaseServiceWatchLeasesClientStream struct {
+	stream connect.ClientStream
+}
+
+// Receive returns the next response message from the server.
+func (s LeaseServiceWatchLeasesClientStream) Receive() (*v1.WatchLeasesResponse, error) {
+	var res v1.WatchLeasesResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s LeaseServiceWatchLeasesClientStream) Close() error {
+	return s.stream.Close()
+}
+
+// LeaseServiceStreamClientStream is the client stream for the LeaseService's Stream RPC.
+type LeaseServiceStreamClientStream struct {
+	stream connect.ClientStream
+}
+
+// SendHeaders opens the stream and flushes the request headers without a message. The first Send or
+// Receive does this implicitly.
+func (s LeaseServiceStreamClientStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a request message to the server.
+func (s LeaseServiceStreamClientStream) Send(req *v1.StreamRequest) error {
+	return s.stream.Send(req)
+}
+
+// CloseSend closes the request side of the stream.
+func (s LeaseServiceStreamClientStream) CloseSend() error {
+	return s.stream.CloseSend()
+}
+
+// Receive returns the next response message from the server.
+func (s LeaseServiceStreamClientStream) Receive() (*v1.StreamResponse, error) {
+	var res v1.StreamResponse
+	if err := s.stream.Receive(&res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Close releases the stream's resources. It is idempotent and is typically deferred to clean up a
+// stream abandoned before io.EOF.
+func (s LeaseServiceStreamClientStream) Close() error {
+	return s.stream.Close()
 }
 
 // LeaseServiceHandler is an implementation of the shoal.lease.v1.LeaseService service.
@@ -118,8 +239,16 @@ type LeaseServiceHandler interface {
 	Report(context.Context, *v1.ReportRequest) (*v1.ReportResponse, error)
 	// GetLease shows a lease of the caller's own.
 	GetLease(context.Context, *v1.GetLeaseRequest) (*v1.GetLeaseResponse, error)
+	// ReportBatch is Report for many leases at once. Each report is answered on its own.
+	ReportBatch(context.Context, *v1.ReportBatchRequest) (*v1.ReportBatchResponse, error)
 	// ListProxies shows the proxies of a fleet, without credentials.
 	ListProxies(context.Context, *v1.ListProxiesRequest) (*v1.ListProxiesResponse, error)
+	// WatchProxies tells the proxies of a fleet and then their changes, until the caller ends it.
+	WatchProxies(context.Context, *v1.WatchProxiesRequest, LeaseServiceWatchProxiesServerStream) error
+	// WatchLeases tells what happens to the caller's leases without its doing, until the caller ends it.
+	WatchLeases(context.Context, *v1.WatchLeasesRequest, LeaseServiceWatchLeasesServerStream) error
+	// Stream carries many commands at once over one call, for callers who make hundreds a second. See StreamRequest.
+	Stream(context.Context, LeaseServiceStreamServerStream) error
 }
 
 // RegisterLeaseServiceHandler registers svc as the shoal.lease.v1.LeaseService implementation on
@@ -132,8 +261,67 @@ func RegisterLeaseServiceHandler(server *connect.Server, svc LeaseServiceHandler
 		connect.Method{Spec: leaseServiceReleaseSpec(), Handler: adapter.release},
 		connect.Method{Spec: leaseServiceReportSpec(), Handler: adapter.report},
 		connect.Method{Spec: leaseServiceGetLeaseSpec(), Handler: adapter.getLease},
+		connect.Method{Spec: leaseServiceReportBatchSpec(), Handler: adapter.reportBatch},
 		connect.Method{Spec: leaseServiceListProxiesSpec(), Handler: adapter.listProxies},
+		connect.Method{Spec: leaseServiceWatchProxiesSpec(), Handler: adapter.watchProxies},
+		connect.Method{Spec: leaseServiceWatchLeasesSpec(), Handler: adapter.watchLeases},
+		connect.Method{Spec: leaseServiceStreamSpec(), Handler: adapter.stream},
 	)
+}
+
+// LeaseServiceWatchProxiesServerStream is the server stream for the LeaseService's WatchProxies
+// RPC.
+type LeaseServiceWatchProxiesServerStream struct {
+	stream connect.ServerStream
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s LeaseServiceWatchProxiesServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s LeaseServiceWatchProxiesServerStream) Send(res *v1.WatchProxiesResponse) error {
+	return s.stream.Send(res)
+}
+
+// LeaseServiceWatchLeasesServerStream is the server stream for the LeaseService's WatchLeases RPC.
+type LeaseServiceWatchLeasesServerStream struct {
+	stream connect.ServerStream
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s LeaseServiceWatchLeasesServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s LeaseServiceWatchLeasesServerStream) Send(res *v1.WatchLeasesResponse) error {
+	return s.stream.Send(res)
+}
+
+// LeaseServiceStreamServerStream is the server stream for the LeaseService's Stream RPC.
+type LeaseServiceStreamServerStream struct {
+	stream connect.ServerStream
+}
+
+// Receive returns the next request message from the client.
+func (s LeaseServiceStreamServerStream) Receive() (*v1.StreamRequest, error) {
+	var req v1.StreamRequest
+	if err := s.stream.Receive(&req); err != nil {
+		return nil, err
+	}
+	return &req, nil
+}
+
+// SendHeaders flushes the response headers without a message. The first Send does this implicitly.
+func (s LeaseServiceStreamServerStream) SendHeaders() error {
+	return s.stream.SendHeaders()
+}
+
+// Send sends a response message to the client.
+func (s LeaseServiceStreamServerStream) Send(res *v1.StreamResponse) error {
+	return s.stream.Send(res)
 }
 
 // UnimplementedLeaseServiceHandler returns CodeUnimplemented from all methods.
@@ -159,8 +347,24 @@ func (UnimplementedLeaseServiceHandler) GetLease(context.Context, *v1.GetLeaseRe
 	return nil, connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.GetLease is not implemented")
 }
 
+func (UnimplementedLeaseServiceHandler) ReportBatch(context.Context, *v1.ReportBatchRequest) (*v1.ReportBatchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.ReportBatch is not implemented")
+}
+
 func (UnimplementedLeaseServiceHandler) ListProxies(context.Context, *v1.ListProxiesRequest) (*v1.ListProxiesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.ListProxies is not implemented")
+}
+
+func (UnimplementedLeaseServiceHandler) WatchProxies(context.Context, *v1.WatchProxiesRequest, LeaseServiceWatchProxiesServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.WatchProxies is not implemented")
+}
+
+func (UnimplementedLeaseServiceHandler) WatchLeases(context.Context, *v1.WatchLeasesRequest, LeaseServiceWatchLeasesServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.WatchLeases is not implemented")
+}
+
+func (UnimplementedLeaseServiceHandler) Stream(context.Context, LeaseServiceStreamServerStream) error {
+	return connect.NewError(connect.CodeUnimplemented, "shoal.lease.v1.LeaseService.Stream is not implemented")
 }
 
 type leaseServiceClient struct {
@@ -207,12 +411,44 @@ func (c *leaseServiceClient) GetLease(ctx context.Context, req *v1.GetLeaseReque
 	return &res, nil
 }
 
+func (c *leaseServiceClient) ReportBatch(ctx context.Context, req *v1.ReportBatchRequest) (*v1.ReportBatchResponse, error) {
+	var res v1.ReportBatchResponse
+	if err := c.client.CallUnary(ctx, leaseServiceReportBatchSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 func (c *leaseServiceClient) ListProxies(ctx context.Context, req *v1.ListProxiesRequest) (*v1.ListProxiesResponse, error) {
 	var res v1.ListProxiesResponse
 	if err := c.client.CallUnary(ctx, leaseServiceListProxiesSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
+}
+
+func (c *leaseServiceClient) WatchProxies(ctx context.Context, req *v1.WatchProxiesRequest) (LeaseServiceWatchProxiesClientStream, error) {
+	stream, err := c.client.CallServerStream(ctx, leaseServiceWatchProxiesSpec(), req)
+	if err != nil {
+		return LeaseServiceWatchProxiesClientStream{}, err
+	}
+	return LeaseServiceWatchProxiesClientStream{stream: stream}, nil
+}
+
+func (c *leaseServiceClient) WatchLeases(ctx context.Context, req *v1.WatchLeasesRequest) (LeaseServiceWatchLeasesClientStream, error) {
+	stream, err := c.client.CallServerStream(ctx, leaseServiceWatchLeasesSpec(), req)
+	if err != nil {
+		return LeaseServiceWatchLeasesClientStream{}, err
+	}
+	return LeaseServiceWatchLeasesClientStream{stream: stream}, nil
+}
+
+func (c *leaseServiceClient) Stream(ctx context.Context) (LeaseServiceStreamClientStream, error) {
+	stream, err := c.client.CallClientStream(ctx, leaseServiceStreamSpec())
+	if err != nil {
+		return LeaseServiceStreamClientStream{}, err
+	}
+	return LeaseServiceStreamClientStream{stream: stream}, nil
 }
 
 type leaseServiceHandler struct{ svc LeaseServiceHandler }
@@ -277,6 +513,18 @@ func (h leaseServiceHandler) getLease(ctx context.Context, _ connect.Spec, strea
 	return stream.Send(res)
 }
 
+func (h leaseServiceHandler) reportBatch(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.ReportBatchRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.ReportBatch(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
 func (h leaseServiceHandler) listProxies(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
 	var req v1.ListProxiesRequest
 	if err := stream.Receive(&req); err != nil {
@@ -287,4 +535,24 @@ func (h leaseServiceHandler) listProxies(ctx context.Context, _ connect.Spec, st
 		return err
 	}
 	return stream.Send(res)
+}
+
+func (h leaseServiceHandler) watchProxies(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.WatchProxiesRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	return h.svc.WatchProxies(ctx, &req, LeaseServiceWatchProxiesServerStream{stream: stream})
+}
+
+func (h leaseServiceHandler) watchLeases(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.WatchLeasesRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	return h.svc.WatchLeases(ctx, &req, LeaseServiceWatchLeasesServerStream{stream: stream})
+}
+
+func (h leaseServiceHandler) stream(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	return h.svc.Stream(ctx, LeaseServiceStreamServerStream{stream: stream})
 }

@@ -33,6 +33,7 @@ var classes = map[leasev1.Refusal_Reason]class{
 	leasev1.Refusal_COOLING_DOWN:   {connect.CodeResourceExhausted, http.StatusTooManyRequests},
 	leasev1.Refusal_TARGET_GUARDED: {connect.CodeResourceExhausted, http.StatusTooManyRequests},
 	leasev1.Refusal_QUOTA:          {connect.CodeResourceExhausted, http.StatusTooManyRequests},
+	leasev1.Refusal_TARGET_PAUSED:  {connect.CodeResourceExhausted, http.StatusTooManyRequests},
 
 	leasev1.Refusal_STALE_INVENTORY: {connect.CodeUnavailable, http.StatusServiceUnavailable},
 	leasev1.Refusal_READ_ONLY:       {connect.CodeUnavailable, http.StatusServiceUnavailable},
@@ -41,6 +42,8 @@ var classes = map[leasev1.Refusal_Reason]class{
 	leasev1.Refusal_INVALID_REQUEST: {connect.CodeInvalidArgument, http.StatusBadRequest},
 	leasev1.Refusal_UNAUTHENTICATED: {connect.CodeUnauthenticated, http.StatusUnauthorized},
 	leasev1.Refusal_NOT_HOLDER:      {connect.CodePermissionDenied, http.StatusForbidden},
+	leasev1.Refusal_REVOKED:         {connect.CodePermissionDenied, http.StatusForbidden},
+	leasev1.Refusal_FORBIDDEN:       {connect.CodePermissionDenied, http.StatusForbidden},
 
 	// The lease existed and will never come back: that is what Gone means, where 404 would suggest a wrong id.
 	leasev1.Refusal_LEASE_EXPIRED: {connect.CodeFailedPrecondition, http.StatusGone},

@@ -44,7 +44,7 @@ func (e *Engine) acquire(cmd *Acquire, out *Output) (Result, *Refusal) {
 	}
 	moved := s != nil && len(chosen) == 0
 	if len(chosen) == 0 {
-		if chosen = v.choose(count, cmd.Exclusive); len(chosen) < least {
+		if chosen = e.allowed(v, cmd, count); len(chosen) < least {
 			return nil, e.refuse(v, cmd, least, chosen)
 		}
 	}
@@ -176,6 +176,12 @@ func (e *Engine) repeated(cmd *Acquire, fingerprint [sha256.Size]byte) (Result, 
 
 // mayGrant refuses while nothing may be granted at all.
 func (e *Engine) mayGrant(f *fleet, cmd *Acquire) *Refusal {
+	if refusal := e.mayLease(cmd.Principal); refusal != nil {
+		return refusal
+	}
+	if refusal := e.targetPaused(cmd.Target.key); refusal != nil {
+		return refusal
+	}
 	if e.readOnly != "" {
 		return &Refusal{Reason: ReadOnly, RetryAfter: idleRetry, Message: "the hub grants nothing now: " + e.readOnly + "; leases can be renewed and released"}
 	}

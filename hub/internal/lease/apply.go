@@ -72,6 +72,16 @@ func (e *Engine) apply(rec Record, out *Output) {
 		e.applyCooled(rec)
 	case *TargetPaused:
 		e.fleetFor(rec.Fleet).paused[rec.Target] = nanos(rec.Until)
+	case *TargetHalted:
+		e.pauses[rec.Target] = Pause{Target: rec.Target, Since: rec.At, Until: rec.Until, Why: rec.Why}
+	case *TargetResumed:
+		delete(e.pauses, rec.Target)
+	case *RevocationSet:
+		e.applyRevocation(rec)
+	case *RevocationLifted:
+		delete(e.revocations, revocationKey{principal: rec.Principal, proxy: rec.Proxy})
+	case *CooldownCleared:
+		e.applyCleared(rec)
 	case *ProxySet:
 		e.applyProxy(rec, out)
 	case *ProxyRemoved:

@@ -43,9 +43,14 @@ type Engine struct {
 	requests map[requestKey]*request
 	sessions map[sessionKey]*session
 	guard    guardCounts
-	timers   timerHeap
-	waiting  []timerItem // scratch of a replay
-	granted  []*lease    // scratch of a grant
+	// revocations and pauses are those that operators have set; some may be
+	// over.
+	revocations map[revocationKey]Revocation
+	pauses      map[string]Pause
+
+	timers  timerHeap
+	waiting []timerItem // scratch of a replay
+	granted []*lease    // scratch of a grant
 }
 
 // Remembered is how long an ended lease can still be reported on, and its
@@ -76,6 +81,9 @@ func New(opts Options) *Engine {
 		targets:  map[string]*target{},
 		requests: map[requestKey]*request{},
 		sessions: map[sessionKey]*session{},
+
+		revocations: map[revocationKey]Revocation{},
+		pauses:      map[string]Pause{},
 	}
 }
 
@@ -132,7 +140,7 @@ func (e *Engine) dispatch(cmd Command, out *Output) (Result, *Refusal) {
 	case SetReadOnly:
 		return e.setReadOnly(&cmd)
 	default:
-		return nil, invalid("command", "the command is none that this engine knows")
+		return e.operate(cmd, out)
 	}
 }
 

@@ -70,14 +70,15 @@ type State uint8
 const (
 	// Live leases hold slots.
 	Live State = iota
-	// StateReleased, StateExpired and StateRemoved leases have ended: by
-	// their holder, by time, or with their proxy.
+	// StateReleased, StateExpired, StateRemoved and StateRevoked leases have
+	// ended: by their holder, by time, with their proxy, or by an operator.
 	StateReleased
 	StateExpired
 	StateRemoved
+	StateRevoked
 )
 
-var stateNames = [...]string{Live: "live", StateReleased: "released", StateExpired: "expired", StateRemoved: "proxy removed"}
+var stateNames = [...]string{Live: "live", StateReleased: "released", StateExpired: "expired", StateRemoved: "proxy removed", StateRevoked: "revoked"}
 
 // String names the state.
 func (s State) String() string {
@@ -269,8 +270,8 @@ type Subject struct {
 	Proxy     ProxyUID
 }
 
-// Ended says that a lease ended without its holder: by time or with its
-// proxy.
+// Ended says that a lease ended without its holder: by time, with its proxy,
+// or by an operator.
 type Ended struct {
 	Of    Subject
 	State State

@@ -117,6 +117,45 @@ type TargetPaused struct {
 	Until  time.Time
 }
 
+// TargetHalted records that an operator has paused a target key in all fleets.
+type TargetHalted struct {
+	At     time.Time
+	Target string
+	Until  time.Time // zero means until it is resumed
+	Why    string
+}
+
+// TargetResumed records that an operator has ended such a pause.
+type TargetResumed struct {
+	At     time.Time
+	Target string
+}
+
+// RevocationSet records that an operator has revoked a principal, on a proxy
+// or, without one, everywhere.
+type RevocationSet struct {
+	At        time.Time
+	Principal Principal
+	Proxy     ProxyUID
+	Until     time.Time
+	Why       string
+}
+
+// RevocationLifted records that a revocation is no more.
+type RevocationLifted struct {
+	At        time.Time
+	Principal Principal
+	Proxy     ProxyUID
+}
+
+// CooldownCleared records that an operator has lifted an exit's rest for a
+// target key, with its strikes.
+type CooldownCleared struct {
+	At     time.Time
+	Exit   Exit
+	Target string
+}
+
 // When implements [Record].
 func (r *FleetSet) When() time.Time { return r.At }
 
@@ -146,3 +185,18 @@ func (r *ExitCooled) When() time.Time { return r.At }
 
 // When implements [Record].
 func (r *TargetPaused) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *TargetHalted) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *TargetResumed) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *RevocationSet) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *RevocationLifted) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *CooldownCleared) When() time.Time { return r.At }

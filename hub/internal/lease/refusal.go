@@ -28,6 +28,8 @@ const (
 	StaleInventory Reason = "STALE_INVENTORY"
 	// Quota means that the principal holds as many leases as it may.
 	Quota Reason = "QUOTA"
+	// TargetHeld means that an operator has paused the target in all fleets.
+	TargetHeld Reason = "TARGET_PAUSED"
 	// ReadOnly means that the journal takes no new leases. Renew, Release
 	// and Report still work.
 	ReadOnly Reason = "READ_ONLY"
@@ -36,6 +38,8 @@ const (
 	LeaseExpired Reason = "LEASE_EXPIRED"
 	// NotHolder means that the lease belongs to another principal.
 	NotHolder Reason = "NOT_HOLDER"
+	// RevokedPrincipal means that an operator keeps the caller from leasing.
+	RevokedPrincipal Reason = "REVOKED"
 
 	// UnknownFleet means that there is no such fleet.
 	UnknownFleet Reason = "UNKNOWN_FLEET"

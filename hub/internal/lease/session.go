@@ -40,6 +40,10 @@ func (e *Engine) unusable(p *proxy, s *session, v *view, cmd *Acquire) *Refusal 
 		return &Refusal{Reason: NoMatch, RetryAfter: retryIn(e.now, s.until), Message: fmt.Sprintf(
 			"the proxy of %s is gone; the session ends in %s", name, humane(e.left(s.until)))}
 	}
+	if e.revokedFrom(cmd.Principal, p.known.UID) {
+		return &Refusal{Reason: RevokedPrincipal, RetryAfter: retryIn(e.now, s.until), Matching: 1, Message: fmt.Sprintf(
+			"an operator has revoked %s on the proxy of %s; the session ends in %s", cmd.Principal, name, humane(e.left(s.until)))}
+	}
 	if v.unmatched.has(p.index) {
 		return &Refusal{Reason: NoMatch, RetryAfter: retryIn(e.now, s.until), Message: fmt.Sprintf(
 			"the proxy of %s does not fit the selector; the session ends in %s", name, humane(e.left(s.until)))}

@@ -92,6 +92,12 @@ func (e *Engine) Snapshot() []Record {
 	at := moment(e.now)
 	records := make([]Record, 0, 1+len(e.fleets)+len(e.members)+2*len(e.proxies)+len(e.leases)+len(e.sessions))
 	records = append(records, &SnapshotBegun{At: at, Sequence: e.sequence})
+	for _, r := range e.standing() {
+		records = append(records, &RevocationSet{At: r.Since, Principal: r.Principal, Proxy: r.Proxy, Until: r.Until, Why: r.Why})
+	}
+	for _, p := range e.pausesNow() {
+		records = append(records, &TargetHalted{At: p.Since, Target: p.Target, Until: p.Until, Why: p.Why})
+	}
 	fleets := slices.Sorted(maps.Keys(e.fleets))
 	for _, id := range fleets {
 		records = append(records, e.fleets[id].keep(at))

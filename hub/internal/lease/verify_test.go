@@ -219,6 +219,12 @@ func dump(e *Engine) string {
 	for key, s := range e.sessions {
 		add("session %v %s %d", key, s.proxy, s.until)
 	}
+	for _, r := range e.standing() {
+		add("revoked %+v", r)
+	}
+	for _, p := range e.pausesNow() {
+		add("halted %+v", p)
+	}
 	add("sequence %d now %d", e.sequence, e.now)
 	sort.Strings(lines)
 	return strings.Join(lines, "\n")

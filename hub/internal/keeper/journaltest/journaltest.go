@@ -191,6 +191,11 @@ func Kinds() []lease.Record {
 		},
 		&lease.SessionKept{At: at(12), Principal: "anna", Fleet: "crawl/news", Key: "cart", Proxy: "px-1", Until: at(7200)},
 		&lease.ProxyPlaced{At: at(13), UID: "px-1", LastUsed: at(7), OnSite: 3},
+		&lease.TargetHalted{At: at(14), Target: "example.com", Until: at(74), Why: "they asked us to"},
+		&lease.TargetResumed{At: at(15), Target: "example.com"},
+		&lease.RevocationSet{At: at(16), Principal: "anna", Proxy: "px-1", Until: at(3600), Why: "lost her laptop"},
+		&lease.RevocationLifted{At: at(17), Principal: "anna", Proxy: "px-1"},
+		&lease.CooldownCleared{At: at(18), Exit: exit, Target: "example.com"},
 	}
 }
 

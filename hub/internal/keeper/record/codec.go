@@ -41,24 +41,34 @@ const (
 	kindLeaseKept
 	kindSessionKept
 	kindProxyPlaced
+	kindTargetHalted
+	kindTargetResumed
+	kindRevocationSet
+	kindRevocationLifted
+	kindCooldownCleared
 )
 
 // kinds makes an empty record of each kind.
 var kinds = map[kind]func() lease.Record{
-	kindFleetSet:      func() lease.Record { return new(lease.FleetSet) },
-	kindFleetRemoved:  func() lease.Record { return new(lease.FleetRemoved) },
-	kindProxySet:      func() lease.Record { return new(lease.ProxySet) },
-	kindProxyRemoved:  func() lease.Record { return new(lease.ProxyRemoved) },
-	kindMemberSeen:    func() lease.Record { return new(lease.MemberSeen) },
-	kindLeasesGranted: func() lease.Record { return new(lease.LeasesGranted) },
-	kindExtended:      func() lease.Record { return new(lease.Extended) },
-	kindFinished:      func() lease.Record { return new(lease.Finished) },
-	kindExitCooled:    func() lease.Record { return new(lease.ExitCooled) },
-	kindTargetPaused:  func() lease.Record { return new(lease.TargetPaused) },
-	kindSnapshotBegun: func() lease.Record { return new(lease.SnapshotBegun) },
-	kindLeaseKept:     func() lease.Record { return new(lease.Kept) },
-	kindSessionKept:   func() lease.Record { return new(lease.SessionKept) },
-	kindProxyPlaced:   func() lease.Record { return new(lease.ProxyPlaced) },
+	kindFleetSet:         func() lease.Record { return new(lease.FleetSet) },
+	kindFleetRemoved:     func() lease.Record { return new(lease.FleetRemoved) },
+	kindProxySet:         func() lease.Record { return new(lease.ProxySet) },
+	kindProxyRemoved:     func() lease.Record { return new(lease.ProxyRemoved) },
+	kindMemberSeen:       func() lease.Record { return new(lease.MemberSeen) },
+	kindLeasesGranted:    func() lease.Record { return new(lease.LeasesGranted) },
+	kindExtended:         func() lease.Record { return new(lease.Extended) },
+	kindFinished:         func() lease.Record { return new(lease.Finished) },
+	kindExitCooled:       func() lease.Record { return new(lease.ExitCooled) },
+	kindTargetPaused:     func() lease.Record { return new(lease.TargetPaused) },
+	kindSnapshotBegun:    func() lease.Record { return new(lease.SnapshotBegun) },
+	kindLeaseKept:        func() lease.Record { return new(lease.Kept) },
+	kindSessionKept:      func() lease.Record { return new(lease.SessionKept) },
+	kindProxyPlaced:      func() lease.Record { return new(lease.ProxyPlaced) },
+	kindTargetHalted:     func() lease.Record { return new(lease.TargetHalted) },
+	kindTargetResumed:    func() lease.Record { return new(lease.TargetResumed) },
+	kindRevocationSet:    func() lease.Record { return new(lease.RevocationSet) },
+	kindRevocationLifted: func() lease.Record { return new(lease.RevocationLifted) },
+	kindCooldownCleared:  func() lease.Record { return new(lease.CooldownCleared) },
 }
 
 // ErrNewer is for records of a version or kind that this hub does not know.

@@ -33,6 +33,16 @@ func kindOf(rec lease.Record) kind {
 		return kindSessionKept
 	case *lease.ProxyPlaced:
 		return kindProxyPlaced
+	case *lease.TargetHalted:
+		return kindTargetHalted
+	case *lease.TargetResumed:
+		return kindTargetResumed
+	case *lease.RevocationSet:
+		return kindRevocationSet
+	case *lease.RevocationLifted:
+		return kindRevocationLifted
+	case *lease.CooldownCleared:
+		return kindCooldownCleared
 	default:
 		return 0
 	}
@@ -101,6 +111,36 @@ func (c *coder) record(rec lease.Record) {
 		text(c, &r.UID)
 		c.time(&r.LastUsed)
 		c.number(&r.OnSite)
+	default:
+		c.operated(rec)
+	}
+}
+
+// operated codes what operators did.
+func (c *coder) operated(rec lease.Record) {
+	switch r := rec.(type) {
+	case *lease.TargetHalted:
+		c.time(&r.At)
+		text(c, &r.Target)
+		c.time(&r.Until)
+		text(c, &r.Why)
+	case *lease.TargetResumed:
+		c.time(&r.At)
+		text(c, &r.Target)
+	case *lease.RevocationSet:
+		c.time(&r.At)
+		text(c, &r.Principal)
+		text(c, &r.Proxy)
+		c.time(&r.Until)
+		text(c, &r.Why)
+	case *lease.RevocationLifted:
+		c.time(&r.At)
+		text(c, &r.Principal)
+		text(c, &r.Proxy)
+	case *lease.CooldownCleared:
+		c.time(&r.At)
+		c.exit(&r.Exit)
+		text(c, &r.Target)
 	}
 }
 

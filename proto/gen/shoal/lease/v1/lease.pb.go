@@ -317,6 +317,12 @@ const (
 	Refusal_UNAVAILABLE Refusal_Reason = 15
 	// There is no such lease.
 	Refusal_UNKNOWN_LEASE Refusal_Reason = 16
+	// An operator keeps the caller from leasing, everywhere or from this proxy.
+	Refusal_REVOKED Refusal_Reason = 17
+	// An operator has paused the target in all fleets.
+	Refusal_TARGET_PAUSED Refusal_Reason = 18
+	// The caller may not call this service.
+	Refusal_FORBIDDEN Refusal_Reason = 19
 )
 
 // Enum value maps for Refusal_Reason.
@@ -339,6 +345,9 @@ var (
 		14: "SESSION_LOST",
 		15: "UNAVAILABLE",
 		16: "UNKNOWN_LEASE",
+		17: "REVOKED",
+		18: "TARGET_PAUSED",
+		19: "FORBIDDEN",
 	}
 	Refusal_Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -358,6 +367,9 @@ var (
 		"SESSION_LOST":       14,
 		"UNAVAILABLE":        15,
 		"UNKNOWN_LEASE":      16,
+		"REVOKED":            17,
+		"TARGET_PAUSED":      18,
+		"FORBIDDEN":          19,
 	}
 )
 
@@ -3032,7 +3044,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\arelease\x18\x05 \x01(\v2\x1f.shoal.lease.v1.ReleaseResponseH\x00R\arelease\x128\n" +
 	"\x06report\x18\x06 \x01(\v2\x1e.shoal.lease.v1.ReportResponseH\x00R\x06report\x12?\n" +
 	"\tget_lease\x18\a \x01(\v2 .shoal.lease.v1.GetLeaseResponseH\x00R\bgetLeaseB\b\n" +
-	"\x06answer\"\xc3\x04\n" +
+	"\x06answer\"\xf2\x04\n" +
 	"\aRefusal\x126\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1e.shoal.lease.v1.Refusal.ReasonR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -3040,7 +3052,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\bmatching\x18\x03 \x01(\x05R\bmatching\x12\x18\n" +
 	"\acooling\x18\x04 \x01(\x05R\acooling\x12\x12\n" +
 	"\x04busy\x18\x05 \x01(\x05R\x04busy\x126\n" +
-	"\x06fields\x18\x06 \x03(\v2\x1e.shoal.lease.v1.FieldViolationR\x06fields\"\xc1\x02\n" +
+	"\x06fields\x18\x06 \x03(\v2\x1e.shoal.lease.v1.FieldViolationR\x06fields\"\xf0\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bNO_MATCH\x10\x01\x12\x0f\n" +
@@ -3060,7 +3072,10 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\x0fUNAUTHENTICATED\x10\r\x12\x10\n" +
 	"\fSESSION_LOST\x10\x0e\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x0f\x12\x11\n" +
-	"\rUNKNOWN_LEASE\x10\x10\"@\n" +
+	"\rUNKNOWN_LEASE\x10\x10\x12\v\n" +
+	"\aREVOKED\x10\x11\x12\x11\n" +
+	"\rTARGET_PAUSED\x10\x12\x12\r\n" +
+	"\tFORBIDDEN\x10\x13\"@\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage2\xb8\x06\n" +

@@ -338,6 +338,7 @@ func callers(tokens *identity.TokenStore, log *slog.Logger) leaseapi.Authenticat
 		if err != nil {
 			return leaseapi.Caller{}, err
 		}
-		return leaseapi.Caller{Principal: caller.Principal, AllowsFleet: caller.AllowsFleet}, nil
+		allows := func(_ context.Context, fleet string) (bool, error) { return caller.AllowsFleet(fleet), nil }
+		return leaseapi.Caller{Principal: caller.Principal, AllowsFleet: allows}, nil
 	})
 }

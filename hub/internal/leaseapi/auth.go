@@ -20,8 +20,11 @@ var ErrUnknownToken = errors.New("unknown bearer token")
 type Caller struct {
 	// Principal is the name that leases are held under. It is never empty.
 	Principal string
-	// AllowsFleet says whether the caller may lease from a fleet, named "namespace/name". It is never nil.
-	AllowsFleet func(fleet string) bool
+	// AllowsFleet says whether the caller may lease from a fleet, named "namespace/name". It is never nil. It may have to
+	// ask somebody; an error says that it cannot find out at the moment.
+	AllowsFleet func(ctx context.Context, fleet string) (bool, error)
+	// MayOperate says whether the caller may act on everybody's leases: see OperatorService. Nil says no.
+	MayOperate func(ctx context.Context) (bool, error)
 }
 
 // Authenticator knows the bearer tokens of crawlers.
@@ -54,6 +57,22 @@ type callerKey struct{}
 func callerFrom(ctx context.Context) Caller {
 	caller, _ := ctx.Value(callerKey{}).(Caller)
 	return caller
+}
+
+// allowed refuses a caller that may not lease from the fleet.
+func (s *service) allowed(ctx context.Context, caller Caller, fleet string) error {
+	allowed, err := caller.AllowsFleet(ctx, fleet)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		s.log.WarnContext(ctx, "cannot find out what a caller may do", "principal", caller.Principal, "fleet", fleet, "err", err)
+		return fault.New(leasev1.Refusal_UNAVAILABLE, "the hub cannot find out at the moment which fleets this token may lease from; try again",
+			fault.Details{RetryAfter: retryUnavailable})
+	case !allowed:
+		return unknownFleet(fleet)
+	}
+	return nil
 }
 
 // authenticate lets only callers with a token in. It reads headers alone, so that strangers cannot make the hub

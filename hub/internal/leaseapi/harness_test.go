@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,15 +128,8 @@ func (h *hub) noSecrets(t *testing.T) {
 }
 
 func tokens(_ context.Context, bearer string) (leaseapi.Caller, error) {
-	only := func(fleets ...string) func(string) bool {
-		return func(fleet string) bool {
-			for _, allowed := range fleets {
-				if fleet == allowed {
-					return true
-				}
-			}
-			return false
-		}
+	only := func(fleets ...string) func(context.Context, string) (bool, error) {
+		return func(_ context.Context, fleet string) (bool, error) { return slices.Contains(fleets, fleet), nil }
 	}
 	switch bearer {
 	case newsToken:

@@ -51,8 +51,8 @@ func (s *service) Acquire(ctx context.Context, request *leasev1.AcquireRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if !caller.AllowsFleet(request.GetFleet()) {
-		return nil, unknownFleet(request.GetFleet())
+	if err := s.allowed(ctx, caller, request.GetFleet()); err != nil {
+		return nil, err
 	}
 	granted, err := ask[lease.Granted](ctx, s.keeper, cmd)
 	if err != nil {
@@ -100,8 +100,8 @@ func (s *service) Renew(ctx context.Context, request *leasev1.RenewRequest) (*le
 	if err != nil {
 		return nil, s.refused(ctx, err)
 	}
-	if fleet := string(found.Lease.Fleet); !caller.AllowsFleet(fleet) {
-		return nil, unknownFleet(fleet)
+	if err := s.allowed(ctx, caller, string(found.Lease.Fleet)); err != nil {
+		return nil, err
 	}
 	result, err := ask[lease.Renewed](ctx, s.keeper, cmd)
 	if err != nil {
@@ -158,10 +158,10 @@ func (s *service) GetLease(ctx context.Context, request *leasev1.GetLeaseRequest
 		return nil, s.refused(ctx, err)
 	}
 	l := &found.Lease
-	switch {
-	case !caller.AllowsFleet(string(l.Fleet)):
-		return nil, unknownFleet(string(l.Fleet))
-	case l.State != lease.Live:
+	if err := s.allowed(ctx, caller, string(l.Fleet)); err != nil {
+		return nil, err
+	}
+	if l.State != lease.Live {
 		return nil, fault.New(leasev1.Refusal_LEASE_EXPIRED,
 			fmt.Sprintf("lease %s has ended (%s); acquire a new one", l.ID, l.State), fault.Details{})
 	}
@@ -178,8 +178,8 @@ func (s *service) ListProxies(ctx context.Context, request *leasev1.ListProxiesR
 	if err != nil {
 		return nil, err
 	}
-	if !callerFrom(ctx).AllowsFleet(request.GetFleet()) {
-		return nil, unknownFleet(request.GetFleet())
+	if err := s.allowed(ctx, callerFrom(ctx), request.GetFleet()); err != nil {
+		return nil, err
 	}
 	page, err := ask[lease.Page](ctx, s.keeper, cmd)
 	if err != nil {

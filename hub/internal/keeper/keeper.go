@@ -211,11 +211,11 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// compact hands the journal a snapshot if it is time for one. The journal has
+// compact has the journal condensed if it is time for that. The journal has
 // all that the engine knows: it is called between an append and the next step.
 func (k *Keeper) compact(ctx context.Context) {
 	if journal, ok := k.journal.(Compactor); ok && journal.CompactDue() {
-		journal.Compact(context.WithoutCancel(ctx), k.engine.Snapshot())
+		journal.Compact(context.WithoutCancel(ctx), Condenser(k.engine.Blank))
 	}
 }
 

@@ -89,52 +89,78 @@ func (r *ProxyPlaced) When() time.Time { return r.At }
 // It looks at everything that the engine knows, once. The records are the
 // caller's.
 func (e *Engine) Snapshot() []Record {
-	at := moment(e.now)
 	records := make([]Record, 0, 1+len(e.fleets)+len(e.members)+2*len(e.proxies)+len(e.leases)+len(e.sessions))
-	records = append(records, &SnapshotBegun{At: at, Sequence: e.sequence})
+	_ = e.SnapshotTo(func(rec Record) error { // which fails if emit does
+		records = append(records, rec)
+		return nil
+	})
+	return records
+}
+
+// Blank makes an engine of the same options that knows nothing.
+func (e *Engine) Blank() *Engine { return New(e.opts) }
+
+// SnapshotTo is [Engine.Snapshot], one record at a time. It stops at the first
+// error of emit and returns it.
+func (e *Engine) SnapshotTo(emit func(Record) error) error {
+	at := moment(e.now)
+	w := snapshot{emit: emit}
+	w.add(&SnapshotBegun{At: at, Sequence: e.sequence})
 	for _, r := range e.standing() {
-		records = append(records, &RevocationSet{At: r.Since, Principal: r.Principal, Proxy: r.Proxy, Until: r.Until, Why: r.Why})
+		w.add(&RevocationSet{At: r.Since, Principal: r.Principal, Proxy: r.Proxy, Until: r.Until, Why: r.Why})
 	}
 	for _, p := range e.pausesNow() {
-		records = append(records, &TargetHalted{At: p.Since, Target: p.Target, Until: p.Until, Why: p.Why})
+		w.add(&TargetHalted{At: p.Since, Target: p.Target, Until: p.Until, Why: p.Why})
 	}
 	fleets := slices.Sorted(maps.Keys(e.fleets))
 	for _, id := range fleets {
-		records = append(records, e.fleets[id].keep(at))
+		w.add(e.fleets[id].keep(at))
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.members)) {
 		m := e.members[id]
-		records = append(records, &MemberSeen{At: at, ID: id, Suspect: m.suspect, Seen: moment(m.seen)})
+		w.add(&MemberSeen{At: at, ID: id, Suspect: m.suspect, Seen: moment(m.seen)})
 	}
 	proxies := slices.SortedFunc(maps.Values(e.proxies), func(a, b *proxy) int {
 		return cmp.Or(cmp.Compare(a.fleet.id, b.fleet.id), cmp.Compare(a.index, b.index))
 	})
 	for _, p := range proxies {
-		records = append(records, &ProxySet{At: at, Proxy: p.known})
+		w.add(&ProxySet{At: at, Proxy: p.known})
 	}
-	records = e.keepCooldowns(records, at)
+	e.keepCooldowns(&w, at)
 	for _, l := range e.remembered() {
-		records = append(records, e.keepLease(l, at))
+		w.add(e.keepLease(l, at))
 	}
-	records = e.keepSessions(records, at)
+	e.keepSessions(&w, at)
 	slices.SortStableFunc(proxies, func(a, b *proxy) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range proxies {
-		records = append(records, &ProxyPlaced{At: at, UID: p.known.UID, LastUsed: moment(p.lastUsed), OnSite: p.onSite})
+		w.add(&ProxyPlaced{At: at, UID: p.known.UID, LastUsed: moment(p.lastUsed), OnSite: p.onSite})
 	}
 	for _, id := range fleets {
 		if !e.fleets[id].exists {
-			records = append(records, &FleetRemoved{At: at, ID: id})
+			w.add(&FleetRemoved{At: at, ID: id})
 		}
 	}
 	for _, id := range fleets { // after the removals: a pause alone keeps a fleet
 		f := e.fleets[id]
 		for _, key := range slices.Sorted(maps.Keys(f.paused)) {
 			if f.paused[key] > e.now {
-				records = append(records, &TargetPaused{At: at, Fleet: id, Target: key, Until: moment(f.paused[key])})
+				w.add(&TargetPaused{At: at, Fleet: id, Target: key, Until: moment(f.paused[key])})
 			}
 		}
 	}
-	return records
+	return w.err
+}
+
+// snapshot hands on records until that fails.
+type snapshot struct {
+	emit func(Record) error
+	err  error
+}
+
+func (w *snapshot) add(rec Record) {
+	if w.err == nil {
+		w.err = w.emit(rec)
+	}
 }
 
 // keep describes the fleet.
@@ -142,7 +168,7 @@ func (f *fleet) keep(at time.Time) *FleetSet {
 	return &FleetSet{At: at, Fleet: Fleet{ID: f.id, Created: moment(f.created), Policy: f.policy}}
 }
 
-func (e *Engine) keepCooldowns(records []Record, at time.Time) []Record {
+func (e *Engine) keepCooldowns(w *snapshot, at time.Time) {
 	for _, key := range slices.Sorted(maps.Keys(e.targets)) {
 		t := e.targets[key]
 		exits := slices.SortedFunc(maps.Keys(t.cooldowns), func(a, b *exit) int {
@@ -150,24 +176,22 @@ func (e *Engine) keepCooldowns(records []Record, at time.Time) []Record {
 		})
 		for _, x := range exits {
 			c := t.cooldowns[x]
-			records = append(records, &ExitCooled{
+			w.add(&ExitCooled{
 				At: at, Exit: x.exit, Target: key, Until: moment(c.until), Banned: c.banned, Strikes: c.strikes, Rest: c.rest,
 			})
 		}
 	}
-	return records
 }
 
-func (e *Engine) keepSessions(records []Record, at time.Time) []Record {
+func (e *Engine) keepSessions(w *snapshot, at time.Time) {
 	sessions := slices.SortedFunc(maps.Values(e.sessions), func(a, b *session) int {
 		return cmp.Or(cmp.Compare(a.key.fleet, b.key.fleet), cmp.Compare(a.key.principal, b.key.principal), cmp.Compare(a.key.key, b.key.key))
 	})
 	for _, s := range sessions {
-		records = append(records, &SessionKept{
+		w.add(&SessionKept{
 			At: at, Principal: s.key.principal, Fleet: s.key.fleet, Key: s.key.key, Proxy: s.proxy, Until: moment(s.until),
 		})
 	}
-	return records
 }
 
 // remembered returns all leases that anything still asks for, in the order of

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/shoal-dev/shoal/hub/internal/keeper"
 	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
@@ -19,37 +20,34 @@ func numberOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }
 // records than the last snapshot has, and than Options.CompactAfter. So
 // snapshots cost at most as much as the log itself.
 func (j *Journal) CompactDue() bool {
-	if j.next-j.head.LogFrom < max(j.least, j.base) {
-		return false
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return !j.busy && j.failed == nil
+	return !j.busy && j.next-j.tried >= max(j.least, j.head.Snapshot)
 }
 
 // Compact replaces all records appended so far by a snapshot of what they
-// came to. It returns at once: the snapshot is written beside the appends
-// that follow. What makes it count is one synced batch at its end; a process
-// that ends before has the records as they were. If it fails, the next Append
-// does.
-func (j *Journal) Compact(_ context.Context, snapshot []lease.Record) {
-	next := j.head
-	next.Generation++
-	next.Snapshot = uint64(len(snapshot))
-	next.LogFrom = j.next
-	old := j.head
-	j.head, j.base = next, next.Snapshot
+// came to. It returns at once: the snapshot is made and written beside the
+// appends that follow. What makes it count is one synced batch at its end; a
+// process that ends before has the records as they were. If it fails it is
+// tried again when the log has grown as much once more.
+func (j *Journal) Compact(ctx context.Context, condense keeper.Condense) {
 	j.mu.Lock()
-	j.busy = true
-	j.mu.Unlock()
+	defer j.mu.Unlock()
+	j.busy, j.tried = true, j.next
+	j.generation++
+	old, next := j.head, j.head
+	next.Generation, next.LogFrom = j.generation, j.next
 	j.compacting.Go(func() {
-		err := j.replace(old, next, snapshot)
+		err := j.replace(ctx, old, &next, condense)
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.busy = false
 		if err != nil {
-			j.failed = fmt.Errorf("write a snapshot to the journal in %s; is its disk full? %w", j.dir, err)
+			j.log.Error("the lease journal could not be compacted; it goes on growing, and this is tried again; is its disk full?", "dir", j.dir, "err", err)
+			return
 		}
+		j.head = next
+		j.log.Info("lease journal compacted", "generation", next.Generation, "records", next.LogFrom-old.LogFrom+old.Snapshot, "kept", next.Snapshot)
 	})
 }
 
@@ -58,48 +56,61 @@ const chunk = 1 << 20
 
 // replace writes the snapshot, then switches to it and drops what it stands
 // for.
-func (j *Journal) replace(old, next header, snapshot []lease.Record) error {
-	b := j.db.NewBatch()
-	defer func() { _ = b.Close() }() // after Commit there is nothing that could fail
-	var data []byte
-	for i, rec := range snapshot {
-		var err error
-		if data, err = record.Encode(data[:0], rec); err != nil {
-			return err
-		}
-		if err := b.Set(snapshotKey(next.Generation, uint64(i)), data, nil); err != nil {
-			return err
-		}
-		if b.Len() < chunk {
-			continue
-		}
-		if err := b.Commit(pebble.NoSync); err != nil {
-			return err
-		}
-		if err := b.Close(); err != nil {
-			return err
-		}
-		b = j.db.NewBatch()
+func (j *Journal) replace(ctx context.Context, old header, next *header, condense keeper.Condense) error {
+	w := snapshotWriter{journal: j, batch: j.db.NewBatch(), generation: next.Generation}
+	defer func() { _ = w.batch.Close() }() // after Commit there is nothing that could fail
+	load := func(yield func(lease.Record) error) error { return j.load(ctx, old, next.LogFrom, yield) }
+	if err := condense(load, w.add); err != nil {
+		return err
 	}
+	next.Snapshot = w.count
 	// The last batch switches. Batches become durable in their order, so with
 	// it all others are.
 	head, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	if err := b.Set(keyHeader, head, nil); err != nil {
+	if err := w.batch.Set(keyHeader, head, nil); err != nil {
 		return err
 	}
-	if err := b.DeleteRange(logKey(old.LogFrom), logKey(next.LogFrom), nil); err != nil {
+	if err := w.batch.DeleteRange(logKey(old.LogFrom), logKey(next.LogFrom), nil); err != nil {
 		return err
 	}
-	if err := b.DeleteRange(snapshotKey(old.Generation, 0), snapshotKey(old.Generation+1, 0), nil); err != nil {
+	// Those of attempts that failed are between the two.
+	if err := w.batch.DeleteRange(snapshotKey(old.Generation, 0), snapshotKey(next.Generation, 0), nil); err != nil {
 		return err
 	}
-	if err := b.Commit(pebble.Sync); err != nil {
+	return w.batch.Commit(pebble.Sync)
+}
+
+// snapshotWriter writes the records of a snapshot.
+type snapshotWriter struct {
+	journal    *Journal
+	batch      *pebble.Batch
+	generation uint64
+	count      uint64
+	data       []byte
+}
+
+func (w *snapshotWriter) add(rec lease.Record) error {
+	var err error
+	if w.data, err = record.Encode(w.data[:0], rec); err != nil {
 		return err
 	}
-	j.log.Info("lease journal compacted", "generation", next.Generation, "records", next.LogFrom-old.LogFrom+old.Snapshot, "kept", next.Snapshot)
+	if err := w.batch.Set(snapshotKey(w.generation, w.count), w.data, nil); err != nil {
+		return err
+	}
+	w.count++
+	if w.batch.Len() < chunk {
+		return nil
+	}
+	if err := w.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	if err := w.batch.Close(); err != nil {
+		return err
+	}
+	w.batch = w.journal.db.NewBatch()
 	return nil
 }
 

@@ -3,10 +3,10 @@
 // Records are the values of a log-structured store (Pebble) under growing
 // numbers, encoded by package record. An append is one synced batch.
 //
-// The log does not grow without bound: after a number of appends the keeper
-// hands over a snapshot of the engine, which is written beside the appends
-// that follow, and one synced batch makes it count and drops what it replaces.
-// A process that ends in between finds the log as it was.
+// The log does not grow without bound: after a number of appends the records
+// are read again and condensed to a snapshot, beside the appends that follow,
+// and one synced batch makes it count and drops what it replaces. A process
+// that ends in between finds the log as it was.
 //
 // A torn end of the store's log is what a process leaves that died while it
 // wrote: it is dropped, as nobody was answered. Damage further up is refused:

@@ -57,7 +57,7 @@ func (j *Journal) start(opts Options) error {
 	if err := j.writeHeader(); err != nil {
 		return err
 	}
-	j.base = j.head.Snapshot
+	j.tried, j.generation = j.head.LogFrom, j.head.Generation
 	return j.findEnd()
 }
 

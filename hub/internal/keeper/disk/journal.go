@@ -50,13 +50,15 @@ type Journal struct {
 	head    header
 	fresh   bool
 	next    uint64 // number of the next record of the log
-	base    uint64 // records of the last snapshot
 	scratch []byte
 
+	// What follows is of snapshots. mu guards it, and head once the journal
+	// is open.
 	compacting sync.WaitGroup
 	mu         sync.Mutex
 	busy       bool
-	failed     error
+	tried      uint64 // next at the last snapshot, or at the attempt
+	generation uint64 // of the last attempt
 }
 
 // Open opens the journal, or makes a new one in an empty directory. It waits
@@ -188,17 +190,21 @@ func snapshotKey(generation, n uint64) []byte {
 // Load implements keeper.Journal: the records of the snapshot, then those
 // appended since.
 func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) error {
-	n, err := j.read(ctx, snapshotKey(j.head.Generation, 0), snapshotKey(j.head.Generation+1, 0), func(value []byte) error {
+	return j.load(ctx, j.head, j.next, yield)
+}
+
+// load yields what a header names, up to a number of the log.
+func (j *Journal) load(ctx context.Context, head header, next uint64, yield func(lease.Record) error) error {
+	n, err := j.read(ctx, snapshotKey(head.Generation, 0), snapshotKey(head.Generation+1, 0), func(value []byte) error {
 		return j.deliver(value, yield)
 	})
 	if err != nil {
 		return err
 	}
-	if n != j.head.Snapshot {
-		return j.damaged("read the snapshot", fmt.Errorf("it has %d records, not %d", n, j.head.Snapshot))
+	if n != head.Snapshot {
+		return j.damaged("read the snapshot", fmt.Errorf("it has %d records, not %d", n, head.Snapshot))
 	}
-	first := j.head.LogFrom
-	n, err = j.read(ctx, logKey(first), []byte{prefixLog + 1}, func(value []byte) error {
+	n, err = j.read(ctx, logKey(head.LogFrom), logKey(next), func(value []byte) error {
 		_, data, err := splitPlace(value)
 		if err != nil {
 			return j.damaged("read it", err)
@@ -208,8 +214,8 @@ func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) erro
 	if err != nil {
 		return err
 	}
-	if first+n != j.next {
-		return j.damaged("read the log", fmt.Errorf("%d records are there from number %d on, and the last is %d", n, first, j.next-1))
+	if head.LogFrom+n != next {
+		return j.damaged("read the log", fmt.Errorf("%d records are there from number %d on, and the last is %d", n, head.LogFrom, next-1))
 	}
 	return nil
 }
@@ -258,8 +264,8 @@ func (j *Journal) damaged(what string, err error) error {
 // Append implements keeper.Journal: one batch, synced. The records survive
 // the process and the machine, if the disk keeps what it says it has kept.
 func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
-	if err := j.failure(); err != nil {
-		return err
+	if len(batch) == 0 {
+		return nil
 	}
 	b := j.db.NewBatch()
 	defer func() { _ = b.Close() }() // after Commit there is nothing that could fail
@@ -289,13 +295,6 @@ func (j *Journal) Close() error {
 		err = j.db.Close()
 	}
 	return errors.Join(err, j.lock.Close())
-}
-
-// failure is why a snapshot could not be written, if one could not.
-func (j *Journal) failure() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.failed
 }
 
 // logger hands on what the store says.

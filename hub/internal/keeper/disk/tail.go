@@ -70,12 +70,14 @@ func lost(log []byte, next uint64) (number uint64, found bool) {
 	return 0, false
 }
 
+var errShort = errors.New("it is shorter than it says")
+
 // splitPlace reads a value of the log: the place in the append, then the
 // record.
 func splitPlace(value []byte) (place uint64, data []byte, err error) {
 	place, size := binary.Uvarint(value)
 	if size <= 0 {
-		return 0, nil, errors.New("a record has no place in its append")
+		return 0, nil, errShort
 	}
 	return place, value[size:], nil
 }

@@ -1,12 +1,19 @@
 // Package journaltest is the suite that every keeper.Journal passes. A journal that outlives its process passes it with
 // Open opening the same store anew.
+//
+// It holds a journal to the contract of package keeper: order, batches that are whole or not there, records of every
+// kind, snapshots beside appends, an engine that comes out as it went in. What one store alone can do (a full disk, a
+// server that fails over) is for that journal's own tests.
 package journaltest
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,20 +24,31 @@ import (
 )
 
 // Open opens the store of one test. Called again, it opens the same store as a restarted process would, after the
-// journal opened before was closed or given up.
+// journal opened before was closed or given up. The suite loads what it opens before it appends, as a keeper does.
 type Open func(tb testing.TB) keeper.Journal
 
 // Run runs the suite. It calls fresh once for each test, for a store of its own.
 func Run(t *testing.T, fresh func(tb testing.TB) Open) {
 	t.Helper()
 	tests := map[string]func(*testing.T, Open){
-		"EmptyLoadsNothing":       emptyLoadsNothing,
-		"LoadsEveryKindInOrder":   loadsEveryKindInOrder,
-		"AppendsAfterLoad":        appendsAfterLoad,
-		"LoadStopsAtAnError":      loadStopsAtAnError,
-		"LoadStopsWithItsContext": loadStopsWithItsContext,
-		"KeepsNoHoldOfTheBatch":   keepsNoHoldOfTheBatch,
-		"RebuildsAnEngine":        rebuildsAnEngine,
+		"EmptyLoadsNothing":         emptyLoadsNothing,
+		"LoadsEveryKindInOrder":     loadsEveryKindInOrder,
+		"KeepsAnyRecord":            keepsAnyRecord,
+		"AppendsAfterLoad":          appendsAfterLoad,
+		"LoadStopsAtAnError":        loadStopsAtAnError,
+		"LoadStopsWithItsContext":   loadStopsWithItsContext,
+		"KeepsNoHoldOfTheBatch":     keepsNoHoldOfTheBatch,
+		"EmptyBatch":                emptyBatch,
+		"LargeBatch":                largeBatch,
+		"ManyBatches":               manyBatches,
+		"RefusedBatchLeavesNothing": refusedBatchLeavesNothing,
+		"CancelledBatchIsWhole":     cancelledBatchIsWhole,
+		"EpochsGrow":                epochsGrow,
+		"RoomAtFirst":               roomAtFirst,
+		"RebuildsAnEngine":          rebuildsAnEngine,
+		"Compacts":                  compacts,
+		"CompactsAgainAndAgain":     compactsAgainAndAgain,
+		"CompactedEngine":           compactedEngine,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
@@ -41,17 +59,28 @@ func emptyLoadsNothing(t *testing.T, open Open) {
 	if got := load(t, open(t)); len(got) != 0 {
 		t.Errorf("a new journal holds %d records", len(got))
 	}
+	if got := load(t, open(t)); len(got) != 0 {
+		t.Errorf("opened again it holds %d records", len(got))
+	}
 }
 
 func loadsEveryKindInOrder(t *testing.T, open Open) {
 	want := Kinds()
-	journal := open(t)
-	load(t, journal)
+	journal := opened(t, open)
 	for i := range want {
 		mustAppend(t, journal, want[i:i+1]...)
 	}
 	mustAppend(t, journal, want...)
 	compare(t, append(append([]lease.Record{}, want...), want...), load(t, open(t)))
+}
+
+func keepsAnyRecord(t *testing.T, open Open) {
+	want := Random(rand.New(rand.NewPCG(3, 4)), 500)
+	journal := opened(t, open)
+	for i := 0; i < len(want); i += 50 {
+		mustAppend(t, journal, want[i:i+50]...)
+	}
+	compare(t, want, load(t, open(t)))
 }
 
 func appendsAfterLoad(t *testing.T, open Open) {
@@ -67,7 +96,7 @@ func appendsAfterLoad(t *testing.T, open Open) {
 }
 
 func loadStopsAtAnError(t *testing.T, open Open) {
-	mustAppend(t, open(t), Kinds()...)
+	mustAppend(t, opened(t, open), Kinds()...)
 	enough := errors.New("enough")
 	calls := 0
 	err := open(t).Load(t.Context(), func(lease.Record) error {
@@ -79,13 +108,30 @@ func loadStopsAtAnError(t *testing.T, open Open) {
 	if !errors.Is(err, enough) || calls != 3 {
 		t.Errorf("Load returned %v after %d records, want the error of the third", err, calls)
 	}
+	compare(t, Kinds(), load(t, open(t)))
 }
 
 func loadStopsWithItsContext(t *testing.T, open Open) {
-	mustAppend(t, open(t), Kinds()...)
+	journal := opened(t, open)
+	for range 40 {
+		mustAppend(t, journal, numbered(0, 100)...)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := open(t).Load(ctx, func(lease.Record) error { return nil })
+	defer cancel()
+	calls := 0
+	err := open(t).Load(ctx, func(lease.Record) error {
+		if calls++; calls == 3 {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Load returned %v when its context was cancelled", err)
+	}
+	if calls == 4000 {
+		t.Error("Load went on to the end")
+	}
+	err = open(t).Load(ctx, func(lease.Record) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Load with a cancelled context returned %v", err)
 	}
@@ -94,116 +140,139 @@ func loadStopsWithItsContext(t *testing.T, open Open) {
 func keepsNoHoldOfTheBatch(t *testing.T, open Open) {
 	want := Kinds()
 	batch := append([]lease.Record{}, want...)
-	journal := open(t)
+	journal := opened(t, open)
 	mustAppend(t, journal, batch...)
 	clear(batch) // the keeper uses the slice again
 	compare(t, want, load(t, open(t)))
 }
 
-// rebuildsAnEngine checks that what an engine wrote makes the same engine.
-func rebuildsAnEngine(t *testing.T, open Open) {
+func emptyBatch(t *testing.T, open Open) {
+	journal := opened(t, open)
+	mustAppend(t, journal)
+	mustAppend(t, journal, numbered(0, 2)...)
+	mustAppend(t, journal)
+	compare(t, numbered(0, 2), load(t, open(t)))
+}
+
+// largeBatch appends what a keeper's fullest batch can be: 256 grants of 100 leases each, with long names.
+func largeBatch(t *testing.T, open Open) {
+	var want []lease.Record
+	for i := range 256 {
+		rec := &lease.LeasesGranted{At: start, Principal: "anna", Fleet: "crawl/news", RequestID: lease.RequestID(strings.Repeat("r", 128)), Expires: start}
+		for j := range lease.MaxCount {
+			rec.Leases = append(rec.Leases, lease.GrantedLease{
+				ID: lease.ID(fmt.Sprintf("lse_%022d", i*lease.MaxCount+j)), Token: lease.FencingToken{Epoch: math.MaxUint64, Sequence: math.MaxUint64},
+				Proxy: lease.ProxyUID(fmt.Sprintf("0f5e4c1a-7d3b-4a55-9a51-%012d", j)), Slots: 1,
+			})
+		}
+		want = append(want, rec)
+	}
+	want = append(want, numbered(0, 20_000)...)
+	journal := opened(t, open)
+	mustAppend(t, journal, want...)
+	mustAppend(t, journal, numbered(0, 1)...)
+	compare(t, append(want, numbered(0, 1)...), load(t, open(t)))
+}
+
+func manyBatches(t *testing.T, open Open) {
+	journal := opened(t, open)
+	for i := range 300 {
+		mustAppend(t, journal, numbered(i*3, i*3+3)...)
+	}
+	compare(t, numbered(0, 900), load(t, open(t)))
+}
+
+// refusedBatchLeavesNothing appends a batch that cannot be written: nothing of it may be there later.
+func refusedBatchLeavesNothing(t *testing.T, open Open) {
+	journal := opened(t, open)
+	if _, memory := journal.(*keeper.Memory); memory {
+		t.Skip("memory keeps anything")
+	}
+	mustAppend(t, journal, numbered(0, 5)...)
+	if err := journal.Append(t.Context(), append(numbered(5, 10), Unknown{})); err == nil {
+		t.Error("a record that no journal knows was appended")
+	}
+	journal = open(t)
+	compare(t, numbered(0, 5), load(t, journal))
+	mustAppend(t, journal, numbered(5, 7)...)
+	compare(t, numbered(0, 7), load(t, open(t)))
+}
+
+// cancelledBatchIsWhole appends with a context that has ended: the batch is there if Append said so, and whole or not at
+// all if it did not.
+func cancelledBatchIsWhole(t *testing.T, open Open) {
+	journal := opened(t, open)
+	mustAppend(t, journal, numbered(0, 5)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := journal.Append(ctx, numbered(5, 1000))
+	got := load(t, open(t))
+	switch {
+	case len(got) == 1000:
+		compare(t, numbered(0, 1000), got)
+	case err == nil:
+		t.Errorf("Append returned nil and %d of 1000 records are there", len(got))
+	default:
+		compare(t, numbered(0, 5), got)
+	}
+}
+
+// epochsGrow is for journals that count the starts of their hub.
+func epochsGrow(t *testing.T, open Open) {
+	epoch := uint64(0)
+	for range 3 {
+		counts, ok := open(t).(interface{ Epoch() uint64 })
+		if !ok {
+			t.Skip("this journal counts no epochs")
+		}
+		if next := counts.Epoch(); next <= epoch {
+			t.Fatalf("epoch %d after %d", next, epoch)
+		} else {
+			epoch = next
+		}
+	}
+}
+
+// roomAtFirst is for journals that may run out of room.
+func roomAtFirst(t *testing.T, open Open) {
+	journal, ok := opened(t, open).(keeper.Limited)
+	if !ok {
+		t.Skip("this journal has no limit that it knows")
+	}
+	for range 2 {
+		if room, why := journal.Room(); room != keeper.RoomForAll || why != "" {
+			t.Fatalf("it has room %d: %q", room, why)
+		}
+		mustAppend(t, journal, numbered(0, 100)...)
+	}
+}
+
+// numbered returns records that tell their place: from, from+1 and so on.
+func numbered(from, to int) []lease.Record {
+	records := make([]lease.Record, 0, to-from)
+	for i := from; i < to; i++ {
+		records = append(records, &lease.Extended{At: start.Add(time.Duration(i)), ID: lease.ID(fmt.Sprintf("lse_%d", i)), Expires: start.Add(time.Duration(i) * time.Second)})
+	}
+	return records
+}
+
+// Compare are the options of cmp for records: types whose insides are private
+// are compared by value.
+func Compare() []cmp.Option {
+	return []cmp.Option{
+		cmp.Comparer(func(a, b lease.Target) bool { return a == b }),
+		cmp.Comparer(func(a, b lease.Exit) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }),
+	}
+}
+
+// opened opens the store and reads what is there, as a keeper does before it appends.
+func opened(t *testing.T, open Open) keeper.Journal {
+	t.Helper()
 	journal := open(t)
-	ids := &lease.CountingIDs{}
-	engine := lease.New(lease.Options{IDs: ids, Epoch: 1, HistoryComplete: true})
-	step := func(cmd lease.Command) lease.Result {
-		t.Helper()
-		out, err := engine.Step(start, cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(out.Records) > 0 {
-			mustAppend(t, journal, out.Records...)
-		}
-		return out.Result
-	}
-	step(lease.SetFleet{Fleet: lease.Fleet{ID: "crawl/news", Policy: lease.Policy{MaxLeasesPerProxy: 1}}})
-	step(lease.UpsertProxy{Proxy: lease.Proxy{
-		UID: "px-1", Fleet: "crawl/news", Member: "east", Ready: true, Exits: []netip.Addr{netip.MustParseAddr("203.0.113.1")},
-		Endpoints: []lease.Endpoint{{Network: "VM", Host: "203.0.113.1", Port: 3128}},
-	}})
-	target := lease.MustParseTarget("www.example.com")
-	granted := step(lease.Acquire{Principal: "anna", Fleet: "crawl/news", Target: target, RequestID: "r1"}).(lease.Granted).Leases[0]
-	step(lease.Report{Principal: "anna", ID: granted.ID, Observations: []lease.Observation{{Outcome: lease.Blocked}}})
-
-	again := lease.New(lease.Options{IDs: ids, Epoch: 2, HistoryComplete: true})
-	for _, rec := range load(t, open(t)) {
-		if err := again.Apply(rec); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, cmd := range map[string]lease.Command{
-		"Get":      lease.Get{Principal: "anna", ID: granted.ID},
-		"Repeated": lease.Acquire{Principal: "anna", Fleet: "crawl/news", Target: target, RequestID: "r1"},
-		"List":     lease.List{Fleet: "crawl/news", Target: target},
-		"Stats":    lease.ReadStats{Fleet: "crawl/news"},
-	} {
-		want, errWant := engine.Step(start, cmd)
-		got, errGot := again.Step(start, cmd)
-		if errWant != nil || errGot != nil {
-			t.Fatalf("%s: %v, then %v", name, errWant, errGot)
-		}
-		if diff := cmp.Diff(want.Result, got.Result, options...); diff != "" {
-			t.Errorf("%s (-before +after):\n%s", name, diff)
-		}
-	}
-}
-
-// start is when the suite's records begin.
-var start = time.Date(2026, 1, 1, 12, 0, 0, 123456789, time.UTC)
-
-// Kinds returns a record of each kind with every field set.
-func Kinds() []lease.Record {
-	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
-	exit := lease.ExitOf(netip.MustParseAddr("2001:db8:0:7::1"))
-	return []lease.Record{
-		&lease.FleetSet{At: at(0), Fleet: lease.Fleet{ID: "crawl/news", Created: at(-9), Policy: lease.Policy{
-			MaxLeasesPerProxy: 5, MaxLeasesPerPrincipal: 7, DefaultTTL: time.Minute, MaxTTL: time.Hour, MaxLifetime: 2 * time.Hour,
-			ReuseDelay: time.Second, Cooldown: lease.Cooldown{Base: time.Minute, Factor: 1.5, Max: time.Hour},
-		}}},
-		&lease.MemberSeen{At: at(1), ID: "east", Suspect: true, Seen: at(1)},
-		&lease.ProxySet{At: at(2), Proxy: lease.Proxy{
-			UID: "px-1", Fleet: "crawl/news", Member: "east", Name: "news-1", Region: "us-east1", Country: "US",
-			Labels:    map[string]string{"tier": "datacenter"},
-			Endpoints: []lease.Endpoint{{Network: "HostPort", Host: "198.51.100.7", Port: 21007, TLS: true}, {Network: "PodIP", Host: "10.0.0.1", Port: 3128}},
-			Exits:     []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:0:7::1")},
-			Ready:     true, Saturated: true, Draining: true, DrainDeadline: at(900), LastSeen: at(2), LastReady: at(1),
-		}},
-		&lease.LeasesGranted{
-			At: at(3), Principal: "anna", Fleet: "crawl/news", Target: lease.MustParseTarget("bücher.example"), Network: "PodIP", Exclusive: true,
-			TTL: time.Minute, Expires: at(63), LifetimeEnd: at(3600),
-			Leases:    []lease.GrantedLease{{ID: "lse_1", Token: lease.FencingToken{Epoch: 1, Sequence: 2}, Proxy: "px-1", Slots: 5}},
-			RequestID: "r 1", Fingerprint: [32]byte{1, 2, 3}, SessionKey: "cart/\x00ö", SessionUntil: at(7200),
-		},
-		&lease.Extended{At: at(4), ID: "lse_1", Expires: at(64)},
-		&lease.ExitCooled{At: at(5), Exit: exit, Target: "example.com", Until: at(605), Banned: true, Strikes: 3, Rest: 10 * time.Minute},
-		&lease.TargetPaused{At: at(6), Fleet: "crawl/news", Target: "example.com", Until: at(66)},
-		&lease.Finished{At: at(7), ID: "lse_1", State: lease.StateReleased, HeldUntil: at(17)},
-		&lease.ProxyRemoved{At: at(8), UID: "px-1"},
-		&lease.FleetRemoved{At: at(9), ID: "crawl/news"},
-		&lease.SnapshotBegun{At: at(10), Sequence: 300},
-		&lease.Kept{
-			At: at(11), ID: "lse_1", Token: lease.FencingToken{Epoch: 1, Sequence: 2}, Principal: "anna", Fleet: "crawl/news", Proxy: "px-1",
-			Target: lease.MustParseTarget("bücher.example"), Network: "PodIP", Exclusive: true, Slots: 5, TTL: time.Minute, Granted: at(3),
-			Expires: at(63), LifetimeEnd: at(3600), State: lease.StateReleased, HeldUntil: at(73), ExitsChanged: true, SessionKey: "cart/\x00ö",
-			RequestID: "r 1", Fingerprint: [32]byte{1, 2, 3}, Forgotten: true,
-			GoneProxy: &lease.Proxy{UID: "px-1", Fleet: "crawl/news", Member: "east", Labels: map[string]string{"a": "b", "c": "d"}, LastSeen: at(2)},
-			GoneFleet: &lease.Policy{MaxLeasesPerProxy: 5, Cooldown: lease.Cooldown{Factor: 1.5}},
-		},
-		&lease.SessionKept{At: at(12), Principal: "anna", Fleet: "crawl/news", Key: "cart", Proxy: "px-1", Until: at(7200)},
-		&lease.ProxyPlaced{At: at(13), UID: "px-1", LastUsed: at(7), OnSite: 3},
-		&lease.TargetHalted{At: at(14), Target: "example.com", Until: at(74), Why: "they asked us to"},
-		&lease.TargetResumed{At: at(15), Target: "example.com"},
-		&lease.RevocationSet{At: at(16), Principal: "anna", Proxy: "px-1", Until: at(3600), Why: "lost her laptop"},
-		&lease.RevocationLifted{At: at(17), Principal: "anna", Proxy: "px-1"},
-		&lease.CooldownCleared{At: at(18), Exit: exit, Target: "example.com"},
-	}
-}
-
-// options compare types whose insides are private by value.
-var options = []cmp.Option{
-	cmp.Comparer(func(a, b lease.Target) bool { return a == b }),
-	cmp.Comparer(func(a, b lease.Exit) bool { return a == b }),
-	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	load(t, journal)
+	return journal
 }
 
 func load(t *testing.T, journal keeper.Journal) []lease.Record {
@@ -232,8 +301,8 @@ func compare(t *testing.T, want, got []lease.Record) {
 		t.Fatalf("%d records loaded, %d appended", len(got), len(want))
 	}
 	for i := range want {
-		if diff := cmp.Diff(want[i], got[i], options...); diff != "" {
-			t.Errorf("record %s (-appended +loaded):\n%s", fmt.Sprintf("%d, %T", i, want[i]), diff)
+		if diff := cmp.Diff(want[i], got[i], Compare()...); diff != "" {
+			t.Fatalf("record %d, %T (-appended +loaded):\n%s", i, want[i], diff)
 		}
 	}
 }

@@ -81,8 +81,8 @@ type Config struct {
 	// ShutdownTimeout bounds a graceful stop.
 	ShutdownTimeout time.Duration
 
-	// JournalType is what keeps the leases. With [JournalMemory], the default, a restarted hub grants nothing, and scales
-	// nothing down, for one maxTTL. With [JournalDisk] it goes on as before.
+	// JournalType is what keeps the leases. With [JournalDisk], the flag's default, a restarted hub goes on as before. With
+	// [JournalMemory], which the zero value means, it grants nothing, and scales nothing down, for one maxTTL.
 	JournalType string
 	// JournalDir is the directory of the disk journal: on a disk that outlives the hub, used by nobody else.
 	JournalDir string
@@ -106,8 +106,8 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Health.Address, "health-address", DefaultHealthAddress, "address of /healthz, /readyz and /metrics")
 	flags.StringVar(&c.LeaseCertFile, "leases-cert-file", "", "certificate of the crawlers' listener, PEM; by default one of the hub's own authority")
 	flags.StringVar(&c.LeaseKeyFile, "leases-key-file", "", "key of --leases-cert-file, PEM")
-	flags.StringVar(&c.JournalType, "journal", JournalMemory, "what keeps the leases: memory (they end with the hub) or disk")
-	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub")
+	flags.StringVar(&c.JournalType, "journal", JournalDisk, "what keeps the leases: disk, in --journal-dir, or memory (they are forgotten with the hub, and the next one grants nothing for one maxTTL)")
+	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub and is used by no other")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
@@ -125,7 +125,7 @@ func (c Config) complete() (Config, error) {
 	case c.JournalType != "" && c.JournalType != JournalMemory && c.JournalType != JournalDisk:
 		return c, fmt.Errorf("--journal is %q; write %s or %s", c.JournalType, JournalMemory, JournalDisk)
 	case c.JournalType == JournalDisk && c.JournalDir == "":
-		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal")
+		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal; or keep them in memory with --journal=memory")
 	case c.JournalType != JournalDisk && c.JournalDir != "":
 		return c, errors.New("--journal-dir is for --journal=disk; set both or neither")
 	case c.LeaderLease != 0 && c.LeaderLease < 3*time.Second:

@@ -18,8 +18,7 @@ import (
 	"github.com/shoal-dev/shoal/test/harness"
 )
 
-// crash is the fleet of the second half. A restarted hub knows nothing of the leases of fleets that are older than it,
-// so for their maxTTL it grants none of them and removes nothing: here that is short.
+// crash is the fleet of the second half. Its leases are short, so that those of one test do not hold up the next.
 const crash = `{replicas: 2, template: {spec: {provider: default, egress: {allowedCIDRs: [TARGET/32]}}},
   leasing: {defaultTTL: 10s, maxTTL: 20s}}`
 
@@ -35,7 +34,8 @@ func tellAgentKilled(t *testing.T, s *story) {
 	s.killed(t, m.Cluster, "shoal-agent")
 }
 
-// tellHubKilled does the same to the hub. Then leases are refused with words, until those that nobody knows of have ended.
+// tellHubKilled does the same to the hub. It goes on from its journal: what it granted is known, and it grants again as soon
+// as it is back, from what it knew of the proxies.
 func tellHubKilled(t *testing.T, s *story) {
 	s.scale(t, "crash", 2)
 	harness.Eventually(t, time.Minute, "crash is back at 2", s.settled("crash", 2))
@@ -105,8 +105,8 @@ func (s *story) heardOf(fleetUID string) (uids []string, ready int) {
 	return uids, ready
 }
 
-// grantsAgain asks for a lease until there is one. Refusals meanwhile must say that the history is missing, and when to
-// come back.
+// grantsAgain asks for a lease until there is one. A hub that has been away for longer than the freshness window must hear
+// from a member first; a refusal meanwhile must say so, and when to come back.
 func (s *story) grantsAgain(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "the restarted hub grants leases again", func(ctx context.Context) error {
@@ -190,7 +190,7 @@ func tellHubDown(t *testing.T, s *story) {
 
 func (s *story) scaleHub(t *testing.T, replicas int) {
 	t.Helper()
-	_, err := s.Hub.Kubectl(t.Context(), "-n", harness.Namespace, "scale", "deployment", "shoal-hub", fmt.Sprintf("--replicas=%d", replicas))
+	_, err := s.Hub.Kubectl(t.Context(), "-n", harness.Namespace, "scale", "statefulset", "shoal-hub", fmt.Sprintf("--replicas=%d", replicas))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ spec:
         - --leader-elect
         - --leader-lease={{ .Values.leaderLease }}
         - --log-level={{ .Values.logLevel }}
+        - --journal={{ .Values.journal.type }}
         {{- if eq .Values.journal.type "disk" }}
-        - --journal=disk
         - --journal-dir=/var/lib/shoal-hub/journal
         {{- end }}
         {{- if .Values.leases.certificateSecret }}

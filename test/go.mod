@@ -4,6 +4,7 @@ go 1.26.3
 
 require (
 	connectrpc.com/connect/v2 v2.0.2
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/google/go-cmp v0.7.0
 	github.com/shoal-dev/shoal/api v0.0.0-00010101000000-000000000000
 	github.com/shoal-dev/shoal/proto v0.0.0-00010101000000-000000000000

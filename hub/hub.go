@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
+	"github.com/shoal-dev/shoal/hub/internal/access"
 	"github.com/shoal-dev/shoal/hub/internal/agentapi"
 	"github.com/shoal-dev/shoal/hub/internal/busy"
 	"github.com/shoal-dev/shoal/hub/internal/controller"
@@ -46,6 +47,8 @@ const (
 	rememberedTokens = 20_000
 	// apiQPS and apiBurst keep the client from throttling itself; the API server has priorities of its own.
 	apiQPS, apiBurst = 200, 400
+	// reviewQPS and reviewBurst bound what callers of the lease service make the hub ask of the API server.
+	reviewQPS, reviewBurst = 200, 400
 )
 
 // Run runs a hub until ctx ends, which is no error, or until a part of it fails. It returns when everything has
@@ -285,14 +288,16 @@ func (h *hub) serveLeases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	gate, err := h.gate()
+	if err != nil {
+		return err
+	}
 	handler, err := leaseapi.New(leaseapi.Options{
-		Keeper: h.keeper,
-		Authenticator: callers(identity.NewTokenStore(identity.TokenStoreOptions{
-			Reader: h.manager.GetClient(), Namespace: h.Namespace, Clock: h.Clock,
-		}), log),
-		Signer: signer,
-		Owners: ownersOf(h.owners),
-		Logger: log,
+		Keeper:        h.keeper,
+		Authenticator: callers(gate, log),
+		Signer:        signer,
+		Owners:        ownersOf(h.owners),
+		Logger:        log,
 	})
 	if err != nil {
 		return err
@@ -310,6 +315,18 @@ func (h *hub) serveLeases(ctx context.Context) error {
 	return nil
 }
 
+// gate returns who may lease. It asks the API server with a limit of its own: callers must not hold up the controllers.
+func (h *hub) gate() (*access.Gate, error) {
+	config := rest.CopyConfig(h.RestConfig)
+	config.QPS, config.Burst = reviewQPS, reviewBurst
+	reviews, err := client.New(config, client.Options{Scheme: h.live.Scheme(), Mapper: h.live.RESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("make a client for reviews of tokens: %w", err)
+	}
+	tokens := identity.NewTokenStore(identity.TokenStoreOptions{Reader: h.manager.GetClient(), Namespace: h.Namespace, Clock: h.Clock})
+	return access.New(access.Options{Kubernetes: access.NewKubernetes(reviews), APITokens: tokens, Clock: h.Clock}), nil
+}
+
 func (h *hub) serveEcho(ctx context.Context) error {
 	h.stages.start(ctx, "echo", serve(echo.NewServer(h.serving.TLS()), h.open.echo, h.Logger.With("part", "echo"), nil))
 	return nil
@@ -324,21 +341,18 @@ func ownersOf(store *external.Store) leaseapi.Owners {
 	})
 }
 
-// callers lets the lease service know its callers by API tokens.
-func callers(tokens *identity.TokenStore, log *slog.Logger) leaseapi.Authenticator {
+// callers lets the lease service know its callers.
+func callers(gate *access.Gate, log *slog.Logger) leaseapi.Authenticator {
 	return leaseapi.AuthenticatorFunc(func(ctx context.Context, bearer string) (leaseapi.Caller, error) {
-		caller, err := tokens.Authenticate(ctx, bearer)
-		for _, refusal := range []error{identity.ErrMalformedToken, identity.ErrUnknownToken, identity.ErrExpiredToken, identity.ErrDamaged} {
-			if errors.Is(err, refusal) {
-				// The caller is not told which; whoever looks after the hub is.
-				log.InfoContext(ctx, "caller refused", "err", err)
-				return leaseapi.Caller{}, leaseapi.ErrUnknownToken
-			}
-		}
-		if err != nil {
+		caller, err := gate.Authenticate(ctx, bearer)
+		switch {
+		case errors.Is(err, access.ErrRefused):
+			// The caller is not told why; whoever looks after the hub is.
+			log.InfoContext(ctx, "caller refused", "err", err)
+			return leaseapi.Caller{}, leaseapi.ErrUnknownToken
+		case err != nil:
 			return leaseapi.Caller{}, err
 		}
-		allows := func(_ context.Context, fleet string) (bool, error) { return caller.AllowsFleet(fleet), nil }
-		return leaseapi.Caller{Principal: caller.Principal, AllowsFleet: allows}, nil
+		return leaseapi.Caller{Principal: caller.Principal, AllowsFleet: caller.AllowsFleet, MayOperate: caller.MayOperate}, nil
 	})
 }

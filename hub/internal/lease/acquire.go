@@ -152,13 +152,12 @@ func (f *fleet) ttl(asked *time.Duration, otherwise time.Duration) (time.Duratio
 // repeated answers an Acquire that was granted before. Both results are nil
 // for a new one.
 func (e *Engine) repeated(cmd *Acquire, fingerprint [sha256.Size]byte) (Result, *Refusal) {
-	req := e.requests[requestKey{principal: cmd.Principal, fleet: cmd.Fleet, id: cmd.RequestID}]
+	req := e.requests[cmd.requestKey()]
 	if req == nil {
 		return nil, nil
 	}
 	if req.fingerprint != fingerprint {
-		return nil, invalid("request_id", quote("request_id", string(cmd.RequestID))+
-			" was used for another request in "+string(cmd.Fleet)+"; repeat that one unchanged or write a new request_id")
+		return nil, reusedID(cmd)
 	}
 	leases := make([]Lease, len(req.leases))
 	alive := false
@@ -172,6 +171,11 @@ func (e *Engine) repeated(cmd *Acquire, fingerprint [sha256.Size]byte) (Result, 
 			quote("request_id", string(cmd.RequestID)), leases[0].ID, leases[0].State)}
 	}
 	return Granted{Leases: leases, Repeated: true}, nil
+}
+
+func reusedID(cmd *Acquire) *Refusal {
+	return invalid("request_id", quote("request_id", string(cmd.RequestID))+
+		" was used for another request in "+string(cmd.Fleet)+"; repeat that one unchanged or write a new request_id")
 }
 
 // mayGrant refuses while nothing may be granted at all.
@@ -220,7 +224,7 @@ func (e *Engine) withinQuota(f *fleet, holder Principal, count, least int) (int,
 }
 
 // fingerprint tells an Acquire from any other: it covers all that was asked,
-// apart from who asks and the request id itself.
+// apart from who asks, how long it waits, and the request id itself.
 func (cmd *Acquire) fingerprint() [sha256.Size]byte {
 	text := make([]byte, 0, 256)
 	put := func(s string) {

@@ -12,6 +12,7 @@ import (
 func (e *Engine) advance(now int64, out *Output) {
 	e.now = max(e.now, now)
 	e.goLive()
+	defer e.waitsDue(out)
 	for {
 		t, at := e.timers.first()
 		if t == nil || at > e.now {
@@ -81,9 +82,11 @@ func (e *Engine) due(t *timer, at int64) {
 	case timerSession:
 		e.timers.remove(t)
 		delete(e.sessions, t.owner.(*session).key)
+		e.regroup(e.seekers[t.owner.(*session).key])
 	case timerMember:
 		e.memberDue(t.owner.(*member))
 	case timerHold, timerExpiry: // in their fleet's heap only
+	case timerWait, timerAge, timerGate: // in the heap of waits only
 	}
 }
 
@@ -119,6 +122,7 @@ func (e *Engine) finish(l *lease, state State, at, heldUntil int64) {
 	if f.holders[l.principal]--; f.holders[l.principal] <= 0 {
 		delete(f.holders, l.principal)
 	}
+	e.relieve(f, l.principal)
 	if heldUntil > at {
 		f.held += l.slots
 		l.timer.kind = timerHold

@@ -67,11 +67,20 @@ func (e *Engine) apply(rec Record, out *Output) {
 		l.fleet.ends.set(&l.timer, l.expires)
 		e.rearm(l.fleet)
 	case *Finished:
-		e.finish(e.leases[rec.ID], rec.State, nanos(rec.At), nanos(rec.HeldUntil))
+		l := e.leases[rec.ID]
+		e.finish(l, rec.State, nanos(rec.At), nanos(rec.HeldUntil))
+		if rec.State == StateAbandoned {
+			e.disown(l)
+		}
 	case *ExitCooled:
 		e.applyCooled(rec)
 	case *TargetPaused:
-		e.fleetFor(rec.Fleet).paused[rec.Target] = nanos(rec.Until)
+		f := e.fleetFor(rec.Fleet)
+		f.paused[rec.Target] = nanos(rec.Until)
+		e.armGate(f)
+		if nanos(rec.Until) <= e.now { // lifted
+			e.reviveAll(f)
+		}
 	case *TargetHalted:
 		e.pauses[rec.Target] = Pause{Target: rec.Target, Since: rec.At, Until: rec.Until, Why: rec.Why}
 	case *TargetResumed:
@@ -163,6 +172,10 @@ func (e *Engine) applyFleet(r *FleetSet) {
 		f.graceUntil = max(f.graceUntil, started+int64(f.policy.MaxTTL))
 	}
 	f.resize()
+	if f.room != nil { // bounds may have changed
+		e.regroup(f.room.inOrder())
+		e.armGate(f)
+	}
 }
 
 func (e *Engine) applyProxy(r *ProxySet, out *Output) {
@@ -186,6 +199,7 @@ func (e *Engine) applyProxy(r *ProxySet, out *Output) {
 	p.member.journaled = max(p.member.journaled, nanos(r.Proxy.LastSeen))
 	f.countReady(was, -1)
 	f.countReady(p.known, 1)
+	f.offer(p)
 	for _, l := range p.leases {
 		if p.known.Draining && (!was.Draining || !was.DrainDeadline.Equal(p.known.DrainDeadline)) {
 			out.Notices = append(out.Notices, Draining{Of: l.subject(), Deadline: p.known.DrainDeadline})
@@ -258,6 +272,9 @@ func (e *Engine) applyProxyRemoved(r *ProxyRemoved, out *Output) {
 		v.forget(p)
 	}
 	p.class = down // a hold that ends later must not queue it again
+	if p.index == f.reserved {
+		f.unreserve()
+	}
 	f.countReady(p.known, -1)
 	f.remove(p)
 	p.member.remove(p)

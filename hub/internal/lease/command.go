@@ -22,7 +22,8 @@ const (
 	MaxSessionTTL = 24 * time.Hour
 )
 
-// Acquire asks for leases. It is answered by [Granted].
+// Acquire asks for leases. It is answered by [Granted], or with Wait by
+// [Waiting].
 type Acquire struct {
 	Principal Principal
 	Fleet     FleetID
@@ -52,6 +53,10 @@ type Acquire struct {
 	Network Network
 	// RequestID makes the command safe to repeat: "" for not.
 	RequestID RequestID
+	// Wait is how long to wait, at most [MaxWait], where the Acquire would be
+	// refused for a reason that can pass: see Waiting in the documentation of
+	// the package. It is no part of what RequestID identifies.
+	Wait time.Duration
 }
 
 // Renew extends a lease to now + TTL, capped by the fleet's maxLifetime and,

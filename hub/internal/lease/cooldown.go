@@ -161,6 +161,9 @@ func (e *Engine) applyCooled(r *ExitCooled) {
 
 // recool tells the views of a cooldown's target what became of its exit.
 func (e *Engine) recool(c *cooldown) {
+	for p := range c.exit.proxies {
+		p.fleet.offer(p)
+	}
 	for _, v := range c.target.views {
 		if c.exit.fleets[v.fleet] == 0 {
 			continue

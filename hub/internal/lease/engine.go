@@ -22,6 +22,14 @@ type Options struct {
 	Freshness time.Duration
 	// Guard bounds what bursts of bans can do.
 	Guard Guard
+	// MaxWaiters and MaxWaitersPerPrincipal bound the Acquires that wait: of
+	// one fleet (20,000 by default), and of one principal in all fleets
+	// (12,000 by default).
+	MaxWaiters             int
+	MaxWaitersPerPrincipal int
+	// ReserveAfter is how long an exclusive Acquire waits before a proxy is
+	// reserved for it: 2 s by default.
+	ReserveAfter time.Duration
 }
 
 // Engine decides who leases which proxy. It is not safe for concurrent use:
@@ -51,6 +59,15 @@ type Engine struct {
 	timers  timerHeap
 	waiting []timerItem // scratch of a replay
 	granted []*lease    // scratch of a grant
+
+	// Who waits: see room.go. None of it is durable.
+	lastTicket Ticket
+	waiters    map[Ticket]*waiter
+	waitersOf  map[Principal]int
+	twins      map[requestKey][]*waiter // with a request id
+	seekers    map[sessionKey][]*waiter // with a session key
+	waits      timerHeap                // apart from timers: see waitsDue
+	unsettled  []*room
 }
 
 // Remembered is how long an ended lease can still be reported on, and its
@@ -71,6 +88,15 @@ func New(opts Options) *Engine {
 		opts.Freshness = time.Minute
 	}
 	opts.Guard = opts.Guard.withDefaults()
+	if opts.MaxWaiters <= 0 {
+		opts.MaxWaiters = DefaultMaxWaiters
+	}
+	if opts.MaxWaitersPerPrincipal <= 0 {
+		opts.MaxWaitersPerPrincipal = DefaultMaxWaitersPerPrincipal
+	}
+	if opts.ReserveAfter <= 0 {
+		opts.ReserveAfter = DefaultReserveAfter
+	}
 	return &Engine{
 		opts:     opts,
 		fleets:   map[FleetID]*fleet{},
@@ -84,16 +110,22 @@ func New(opts Options) *Engine {
 
 		revocations: map[revocationKey]Revocation{},
 		pauses:      map[string]Pause{},
+
+		waiters:   map[Ticket]*waiter{},
+		waitersOf: map[Principal]int{},
+		twins:     map[requestKey][]*waiter{},
+		seekers:   map[sessionKey][]*waiter{},
 	}
 }
 
 // Step lets time pass until now and then carries out one command. The error,
 // if any, is a *[Refusal], and the command has changed nothing; the Output's
-// Records are to be persisted in either case, because time may have.
+// Records and Answers are to be seen to in either case, because time may have.
 func (e *Engine) Step(now time.Time, cmd Command) (Output, error) {
 	var out Output
 	e.advance(nanos(now), &out)
 	result, refusal := e.dispatch(cmd, &out)
+	e.settle(&out)
 	if refusal != nil {
 		return out, refusal
 	}
@@ -104,7 +136,11 @@ func (e *Engine) Step(now time.Time, cmd Command) (Output, error) {
 func (e *Engine) dispatch(cmd Command, out *Output) (Result, *Refusal) {
 	switch cmd := cmd.(type) {
 	case Acquire:
-		return e.acquire(&cmd, out)
+		return e.acquireOrWait(&cmd, out)
+	case Cancel:
+		return e.cancel(&cmd)
+	case Abandon:
+		return e.abandon(&cmd, out)
 	case Renew:
 		return e.renew(&cmd, out)
 	case Release:
@@ -156,6 +192,9 @@ func (e *Engine) Tick(now time.Time) Output {
 // never, as things stand.
 func (e *Engine) NextDeadline() (time.Time, bool) {
 	t, at := e.timers.first()
+	if w, due := e.waits.first(); w != nil && (t == nil || due < at) {
+		return moment(due), true
+	}
 	return moment(at), t != nil
 }
 

@@ -2,6 +2,8 @@ package lease
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +30,7 @@ func (e *Engine) setFleet(cmd *SetFleet, out *Output) (Result, *Refusal) {
 func (e *Engine) removeFleet(cmd *RemoveFleet, out *Output) (Result, *Refusal) {
 	if f := e.fleets[cmd.ID]; f != nil && f.exists {
 		e.commit(&FleetRemoved{At: moment(e.now), ID: cmd.ID}, out)
+		e.turnAway(f, func(*Acquire) bool { return true }, out)
 	}
 	return Done{}, nil
 }
@@ -149,6 +152,9 @@ func (e *Engine) setReadOnly(cmd *SetReadOnly) (Result, *Refusal) {
 	switch {
 	case !cmd.On:
 		e.readOnly = ""
+		for _, id := range slices.Sorted(maps.Keys(e.fleets)) {
+			e.reviveAll(e.fleets[id])
+		}
 	case cmd.Why == "":
 		return nil, invalid("why", "why is empty; write what keeps the journal from taking grants")
 	default:

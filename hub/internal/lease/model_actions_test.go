@@ -128,17 +128,22 @@ func (m *model) report(t *rapid.T) {
 	}
 }
 
-func (m *model) upsert(t *rapid.T) {
+// drawProxy describes one of seven proxies anew.
+func (m *model) drawProxy(t *rapid.T) Proxy {
 	n := rapid.IntRange(0, 6).Draw(t, "proxy")
 	exits := []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(rapid.IntRange(1, 5).Draw(t, "exit"))})}
 	if rapid.Bool().Draw(t, "dual") {
 		exits = append(exits, netip.MustParseAddr(fmt.Sprintf("2001:db8:0:%d::1", rapid.IntRange(1, 3).Draw(t, "prefix"))))
 	}
-	proxy := Proxy{
+	return Proxy{
 		UID: ProxyUID(fmt.Sprintf("uid-%d", n)), Fleet: modelFleet, Member: MemberID(fmt.Sprintf("m-%d", n%2)),
 		Region: modelRegions[n%2], Exits: exits, Endpoints: []Endpoint{{Network: "PodIP", Host: "10.0.0.1", Port: 3128}},
 		Ready: rapid.IntRange(0, 4).Draw(t, "ready") > 0, Saturated: rapid.IntRange(0, 6).Draw(t, "saturated") == 0,
 	}
+}
+
+func (m *model) upsert(t *rapid.T) {
+	proxy := m.drawProxy(t)
 	m.must(UpsertProxy{Proxy: proxy})
 	m.seen[proxy.Member] = m.now
 	if p := m.find(proxy.UID); p != nil {

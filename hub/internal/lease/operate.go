@@ -214,6 +214,7 @@ func (e *Engine) pauseTarget(cmd *PauseTarget, out *Output) (Result, *Refusal) {
 		pause.Until = moment(e.now + int64(cmd.For))
 	}
 	e.commit(&TargetHalted{At: moment(e.now), Target: key, Until: pause.Until, Why: cmd.Why}, out)
+	e.turnAwayAll(func(waiting *Acquire) bool { return waiting.Target.key == key }, out)
 	return Paused{Pause: pause}, nil
 }
 

@@ -6,7 +6,8 @@ import "time"
 //
 //  1. Append Records to the journal, also when Step returned a Refusal: time
 //     may have ended leases on the way.
-//  2. Only then answer with Result or the Refusal.
+//  2. Only then answer with Result or the Refusal, and those who waited with
+//     their Answers.
 //  3. Hand on Notices. They may be lost: who missed one learns the same from
 //     Renew or Get.
 //
@@ -16,6 +17,9 @@ type Output struct {
 	Result  Result
 	Records []Record
 	Notices []Notice
+	// Answers are for Acquires that have waited, in the order in which they
+	// were served. They are given after the Records are durable, like Result.
+	Answers []Answer
 }
 
 // Result is the answer to a command. Each is one of the structs of this file,
@@ -76,9 +80,14 @@ const (
 	StateExpired
 	StateRemoved
 	StateRevoked
+	// StateAbandoned leases were granted to a caller that had gone.
+	StateAbandoned
 )
 
-var stateNames = [...]string{Live: "live", StateReleased: "released", StateExpired: "expired", StateRemoved: "proxy removed", StateRevoked: "revoked"}
+var stateNames = [...]string{
+	Live: "live", StateReleased: "released", StateExpired: "expired", StateRemoved: "proxy removed", StateRevoked: "revoked",
+	StateAbandoned: "abandoned",
+}
 
 // String names the state.
 func (s State) String() string {
@@ -190,6 +199,8 @@ type Stats struct {
 	SlotsTaken int
 	SlotsHeld  int
 	SlotsTotal int
+	// Waiting counts the Acquires that wait.
+	Waiting int
 	// Exits counts distinct exits of all known proxies, and CoolingExits
 	// those that cool down for at least one target.
 	Exits        int

@@ -73,6 +73,9 @@ func (e *Engine) readStats(cmd *ReadStats) (Result, *Refusal) {
 		Leases: f.leased, SlotsTaken: f.taken, SlotsHeld: f.held, SlotsTotal: f.ready * f.slots(),
 		Exits: f.exits, CoolingExits: f.cooling,
 	}
+	if f.room != nil {
+		stats.Waiting = f.room.waiters
+	}
 	if f.graceUntil > e.now {
 		stats.GraceUntil = moment(f.graceUntil)
 	}

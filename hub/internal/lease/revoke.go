@@ -37,6 +37,10 @@ func (e *Engine) revoke(cmd *Revoke, out *Output) (Result, *Refusal) {
 	}
 	rec := &RevocationSet{At: moment(e.now), Principal: cmd.Principal, Proxy: cmd.Proxy, Until: moment(until), Why: cmd.Why}
 	e.commit(rec, out)
+	if cmd.Proxy == "" {
+		e.turnAwayAll(func(waiting *Acquire) bool { return waiting.Principal == cmd.Principal }, out)
+	}
+	e.regroupAll()
 	result := Revoked{Revocation: e.revocations[key]}
 	for _, l := range ending {
 		result.Ended = append(result.Ended, l.subject())
@@ -57,6 +61,7 @@ func (e *Engine) reinstate(cmd *Reinstate, out *Output) (Result, *Refusal) {
 		return Lifted{}, nil
 	}
 	e.commit(&RevocationLifted{At: moment(e.now), Principal: cmd.Principal, Proxy: cmd.Proxy}, out)
+	e.regroupAll()
 	return Lifted{Count: 1}, nil
 }
 

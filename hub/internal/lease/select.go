@@ -9,11 +9,16 @@ const maxViews = 1024
 // viewFor returns the view of a fleet for a target and a selector. Without a
 // selector and without a cooldown for the target that is the plain view.
 func (e *Engine) viewFor(f *fleet, wanted Target, selector *Selector, network Network) *view {
+	return e.viewWith(f, wanted, selector.key(network), selector, network)
+}
+
+// viewWith is viewFor with the selector's key at hand.
+func (e *Engine) viewWith(f *fleet, wanted Target, fits string, selector *Selector, network Network) *view {
 	t := e.targets[wanted.key]
 	if t != nil && t.active == 0 {
 		t = nil
 	}
-	key := viewKey{selector: selector.key(network)}
+	key := viewKey{selector: fits}
 	if t == nil && key.selector == "" {
 		return f.plain()
 	}

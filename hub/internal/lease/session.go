@@ -65,7 +65,7 @@ func (e *Engine) unusable(p *proxy, s *session, v *view, cmd *Acquire) *Refusal 
 		return &Refusal{Reason: CoolingDown, RetryAfter: retry, Matching: 1, Cooling: 1, Message: fmt.Sprintf(
 			"the proxy of %s is cooling down for %s; it is back in %s", name, v.target.key, humane(retry))}
 	}
-	if p.queued == notQueued || cmd.Exclusive && p.load > 0 {
+	if p.queued == notQueued || p.index == f.reserved || cmd.Exclusive && p.load > 0 {
 		retry := retryIn(e.now, f.firstFree(func(l *lease) bool { return l.proxy == p }))
 		return &Refusal{Reason: NoCapacity, RetryAfter: retry, Matching: 1, Busy: 1, Message: fmt.Sprintf(
 			"the proxy of %s is busy; a slot may be free in %s", name, humane(retry))}

@@ -310,6 +310,7 @@ func (e *Engine) bindSession(key sessionKey, uid ProxyUID, until int64) {
 	}
 	s.proxy, s.until = uid, until
 	e.timers.set(&s.timer, until)
+	e.regroup(e.seekers[key])
 }
 
 // applyPlaced puts a proxy behind those that were placed before it.

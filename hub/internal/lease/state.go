@@ -39,6 +39,7 @@ type proxy struct {
 	queued   int // the load at which it waits in a queue, or notQueued
 	seq      uint64
 	position int
+	offered  bool // among those that came free for somebody who waits
 }
 
 // classify finds the class anew.
@@ -120,10 +121,12 @@ type fleet struct {
 	paused    map[string]int64 // target keys whose guard tripped
 	scratch   []mark
 	candidate []*proxy
+	room      *room // who waits; nil if nobody does
+	reserved  int32 // the index of the reserved proxy, or gap
 }
 
 func newFleet(id FleetID) *fleet {
-	f := &fleet{id: id, byKey: map[viewKey]*view{}, holders: map[Principal]int{}, paused: map[string]int64{}}
+	f := &fleet{id: id, byKey: map[viewKey]*view{}, holders: map[Principal]int{}, paused: map[string]int64{}, reserved: gap}
 	f.timer = timer{owner: f, kind: timerFleet}
 	f.views = []*view{{fleet: f}}
 	return f
@@ -164,6 +167,12 @@ func (f *fleet) requeue(p *proxy) {
 	}
 	if want == p.queued {
 		return
+	}
+	switch {
+	case want != notQueued && (p.queued == notQueued || want < p.queued):
+		f.offer(p)
+	case p.index == f.reserved:
+		f.room.touch() // it may be no good any more
 	}
 	if p.queued != notQueued {
 		f.queues[p.queued].leave(p)

@@ -32,6 +32,9 @@ const (
 	timerForget                    // an ended lease is forgotten
 	timerSession                   // a session ends
 	timerMember                    // a member may have gone stale
+	timerWait                      // a wait is over
+	timerAge                       // an exclusive waiter may get a reservation
+	timerGate                      // a guard or a grace ends for which somebody waits
 )
 
 // timer is the one pending moment of its owner.

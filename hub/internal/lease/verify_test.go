@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -35,7 +36,10 @@ func verify(e *Engine) error {
 			return fmt.Errorf("target %s: %d active cooldowns, counted %d", key, active, t.active)
 		}
 	}
-	return verifyHeap(&e.timers)
+	if err := verifyWaiters(e); err != nil {
+		return err
+	}
+	return errors.Join(verifyHeap(&e.timers), verifyHeap(&e.waits))
 }
 
 func verifyHeap(h *timerHeap) error {
@@ -156,7 +160,7 @@ func verifyView(v *view) error {
 		if cools && p.class == usable {
 			cooling++
 		}
-		if !cools && p.queued != notQueued && !v.finds(p) {
+		if !cools && p.queued != notQueued && p.index != v.fleet.reserved && !v.finds(p) {
 			return fmt.Errorf("proxy %s waits at load %d and cannot be found", p.known.UID, p.queued)
 		}
 	}

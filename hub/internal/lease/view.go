@@ -49,7 +49,9 @@ type cursor struct {
 }
 
 // blocked tells whether the view passes the proxy over.
-func (v *view) blocked(i int32) bool { return v.cool.has(i) || v.unmatched.has(i) }
+func (v *view) blocked(i int32) bool {
+	return v.cool.has(i) || v.unmatched.has(i) || i == v.fleet.reserved
+}
 
 // first returns the proxy at a load that has waited longest.
 func (v *view) first(load int) *proxy {

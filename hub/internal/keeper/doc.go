@@ -17,7 +17,11 @@
 //
 // [Keeper.Do] and the methods by command may be called from any goroutine. A refused command is a *[lease.Refusal]; a
 // keeper that does not run is an *[Unavailable]; a caller whose context ends gets the context's error, and then a
-// command that had already been taken up may have been carried out: that is what request ids are for.
+// command that had already been taken up may have been carried out: that is what request ids are for. An Acquire is given
+// back in that case, because nobody will ever use what it was granted.
+//
+// An Acquire that waits costs its caller's goroutine, and an entry in the engine's queue. It is answered in the batch in
+// which the engine serves it, after the journal has what it was granted.
 //
 // The package imports no Kubernetes API and no Connect.
 package keeper

@@ -42,6 +42,7 @@ type Keeper struct {
 	ready   chan struct{} // closed when the journal is loaded
 	stopped chan struct{} // closed when Run returns
 	hub     noticeHub
+	waits   waits
 }
 
 // New makes a keeper. It panics without an engine or a journal.
@@ -61,10 +62,12 @@ func New(opts Options) *Keeper {
 	if opts.Batch <= 0 {
 		opts.Batch = 256
 	}
-	return &Keeper{
+	k := &Keeper{
 		engine: opts.Engine, journal: opts.Journal, clock: opts.Clock, log: opts.Logger, batch: opts.Batch,
 		queue: make(chan *call, opts.Queue), ready: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	k.waits.calls, k.waits.wake = map[lease.Ticket]*call{}, make(chan struct{}, 1)
+	return k
 }
 
 // Unavailable says that the keeper does not answer: it does not run, or its journal failed. The command may have been
@@ -99,12 +102,14 @@ type call struct {
 	// result and err are written before done is closed.
 	result lease.Result
 	err    error
+	ticket lease.Ticket // the loop's own, if the command waits in the engine
 }
 
 const (
-	callWaiting int32 = iota
-	callTaken
-	callAbandoned
+	callQueued    int32 = iota
+	callTaken           // the engine has it
+	callAnswered        // its caller will see result and err
+	callAbandoned       // its caller has gone
 )
 
 // Ready is closed once the journal is loaded and commands are answered.
@@ -144,8 +149,12 @@ func (k *Keeper) loop(ctx context.Context) error {
 		calls = calls[:0]
 		select {
 		case <-ctx.Done():
+			if k.waits.pending() {
+				return k.carryOut(ctx, nil)
+			}
 			return nil
 		case <-timer.C():
+		case <-k.waits.wake:
 		case c := <-k.queue:
 			calls = k.drain(append(calls, c))
 		}
@@ -181,22 +190,33 @@ func (k *Keeper) drain(calls []*call) []*call {
 // carryOut steps the engine through the calls, appends what became true, and answers.
 func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	now := k.clock.Now()
-	tick := k.engine.Tick(now)
-	records, notices := tick.Records, tick.Notices
+	var b batch
+	k.take(&b, k.engine.Tick(now))
+	for _, cmd := range k.waits.returned() {
+		out, err := k.engine.Step(now, cmd)
+		k.take(&b, out)
+		if err != nil {
+			k.log.ErrorContext(ctx, "the lease engine refused to give back what nobody waits for; it ends by itself", "err", err)
+		}
+	}
 	for _, c := range calls {
-		if !c.state.CompareAndSwap(callWaiting, callTaken) {
+		if !c.state.CompareAndSwap(callQueued, callTaken) {
 			continue // its caller has gone
 		}
 		out, err := k.engine.Step(now, c.cmd)
+		k.take(&b, out)
+		if waiting, ok := out.Result.(lease.Waiting); ok {
+			k.waits.add(c, waiting.Ticket)
+			continue
+		}
 		c.result, c.err = out.Result, err
-		records = append(records, out.Records...)
-		notices = append(notices, out.Notices...)
+		b.answered = append(b.answered, c)
 	}
-	if len(records) > 0 {
+	if len(b.records) > 0 {
 		// What was stepped must be made durable even if the keeper is asked to stop meanwhile.
-		if err := k.journal.Append(context.WithoutCancel(ctx), records); err != nil {
+		if err := k.journal.Append(context.WithoutCancel(ctx), b.records); err != nil {
 			k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
-			for _, c := range calls {
+			for _, c := range b.answered {
 				c.result, c.err = nil, &Unavailable{Maybe: true, Cause: err}
 				close(c.done)
 			}
@@ -204,10 +224,8 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 		}
 	}
 	defer k.compact(ctx) // after the answers
-	for _, c := range calls {
-		close(c.done)
-	}
-	k.hub.publish(notices)
+	k.waits.answer(b.answered)
+	k.hub.publish(b.notices)
 	return nil
 }
 
@@ -220,7 +238,8 @@ func (k *Keeper) compact(ctx context.Context) {
 }
 
 // Do carries out one command. The context bounds both the wait for a place in the queue and the wait for the answer.
-// The result is of the type that the command's documentation names.
+// The result is of the type that the command's documentation names. An Acquire that waits is answered when its wait is
+// over; if the context ends before that it leaves no trace, and what it was granted meanwhile is given back.
 func (k *Keeper) Do(ctx context.Context, cmd lease.Command) (lease.Result, error) {
 	if !k.started.Load() {
 		return nil, &Unavailable{}
@@ -237,8 +256,18 @@ func (k *Keeper) Do(ctx context.Context, cmd lease.Command) (lease.Result, error
 	case <-c.done:
 		return c.result, c.err
 	case <-ctx.Done():
-		if c.state.CompareAndSwap(callWaiting, callAbandoned) {
+		if c.state.CompareAndSwap(callQueued, callAbandoned) {
 			return nil, fmt.Errorf("the lease keeper is busy, and the command was not carried out: %w", context.Cause(ctx))
+		}
+		if !c.state.CompareAndSwap(callTaken, callAbandoned) {
+			<-c.done // answered at the same moment
+			return c.result, c.err
+		}
+		if acquire, ok := cmd.(lease.Acquire); ok {
+			if acquire.Wait > 0 {
+				k.waits.leave(c)
+			}
+			return nil, fmt.Errorf("the wait for a lease was given up: %w", context.Cause(ctx))
 		}
 		return nil, fmt.Errorf("the lease keeper did not answer in time, and the command may have been carried out: %w", context.Cause(ctx))
 	case <-k.stopped:

@@ -86,6 +86,9 @@ type Config struct {
 	JournalType string
 	// JournalDir is the directory of the disk journal: on a disk that outlives the hub, used by nobody else.
 	JournalDir string
+	// JournalCompactAfter is how many records the journal takes at least before a snapshot replaces them; 0 leaves it to
+	// the journal.
+	JournalCompactAfter int
 	// Journal keeps the leases in place of JournalType's; it must hold all that this hub has ever granted.
 	Journal Journal
 	// Clock is the hub's.
@@ -108,6 +111,7 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.LeaseKeyFile, "leases-key-file", "", "key of --leases-cert-file, PEM")
 	flags.StringVar(&c.JournalType, "journal", JournalDisk, "what keeps the leases: disk, in --journal-dir, or memory (they are forgotten with the hub, and the next one grants nothing for one maxTTL)")
 	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub and is used by no other")
+	flags.IntVar(&c.JournalCompactAfter, "journal-compact-after", 0, "how many records the journal takes at least before a snapshot replaces them: fewer make a start quicker and cost more writes; 0 leaves it to the journal")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
@@ -128,6 +132,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal; or keep them in memory with --journal=memory")
 	case c.JournalType != JournalDisk && c.JournalDir != "":
 		return c, errors.New("--journal-dir is for --journal=disk; set both or neither")
+	case c.JournalCompactAfter < 0:
+		return c, fmt.Errorf("--journal-compact-after is %d; write 0 or more", c.JournalCompactAfter)
 	case c.LeaderLease != 0 && c.LeaderLease < 3*time.Second:
 		return c, fmt.Errorf("--leader-lease is %s; write 3s or more, or every slow answer of the API server ends the leader", c.LeaderLease)
 	case (c.LeaseCertFile == "") != (c.LeaseKeyFile == ""):

@@ -366,6 +366,7 @@ func TestRunRefusesConfigurations(t *testing.T) {
 		"Journal":      {"there is no such journal", func(c *hub.Config) { c.JournalType = "paper" }, "write memory or disk"},
 		"DiskNowhere":  {"a disk journal must be somewhere", func(c *hub.Config) { c.JournalType = hub.JournalDisk }, "--journal-dir"},
 		"DirOfMemory":  {"the memory needs no directory", func(c *hub.Config) { c.JournalDir = "/x" }, "--journal=disk"},
+		"CompactAfter": {"a journal has no fewer than no records", func(c *hub.Config) { c.JournalCompactAfter = -1 }, "write 0 or more"},
 		"AddressInUse": {"somebody else has it", func(c *hub.Config) { c.Leases.Address = taken.Addr().String() }, "--leases-address"},
 	}
 	for name, c := range cases {

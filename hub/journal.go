@@ -56,7 +56,7 @@ func (h *hub) openPast(ctx context.Context) (past, error) {
 func (h *hub) openDisk(ctx context.Context, p past) (past, error) {
 	log := h.Logger.With("part", "journal")
 	journal, err := disk.Open(disk.Options{
-		Dir: h.JournalDir, Owner: h.identity.UID(), Now: p.since, New: h.created, Logger: log,
+		Dir: h.JournalDir, Owner: h.identity.UID(), Now: p.since, New: h.created, CompactAfter: h.JournalCompactAfter, Logger: log,
 	})
 	if err != nil {
 		return p, err

@@ -37,6 +37,7 @@ func (j *Journal) Compact(ctx context.Context, condense keeper.Condense) {
 	j.generation++
 	old, next := j.head, j.head
 	next.Generation, next.LogFrom = j.generation, j.next
+	j.log.Debug("the lease journal is being compacted", "generation", next.Generation)
 	j.compacting.Go(func() {
 		err := j.replace(ctx, old, &next, condense)
 		j.mu.Lock()

@@ -35,6 +35,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 	"github.com/shoal-dev/shoal/hub/internal/inventory"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
+	"github.com/shoal-dev/shoal/hub/internal/keyring"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 	"github.com/shoal-dev/shoal/hub/internal/leaseapi"
 	"github.com/shoal-dev/shoal/proto/credential"
@@ -85,6 +86,7 @@ type hub struct {
 	identity   *identity.Hub
 	created    bool
 	signer     *credential.Signer
+	keys       *keyring.Ring
 	keeper     *keeper.Keeper
 	startedAt  time.Time // from then on the keeper knows every lease
 	complete   bool      // and there was none before
@@ -263,15 +265,18 @@ func (h *hub) serveAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keys, err := credential.Marshal([]credential.Key{h.signer.PublicKey()}, nil)
+	h.keys, err = keyring.New(ctx, keyring.Options{
+		Keys: []credential.Key{h.signer.PublicKey()}, Keeper: h.keeper, Clock: h.Clock, Logger: logr.FromSlogHandler(log.Handler()),
+	})
 	if err != nil {
 		return err
 	}
+	h.stages.start(ctx, "keys", h.keys.Run)
 	leased := busy.New(busy.Options{Keeper: h.keeper, Clock: h.Clock, Logger: logr.FromSlogHandler(log.Handler())})
 	h.stages.start(ctx, "busy", leased.Run)
 	service, err := agentapi.New(agentapi.Options{
 		HubUID: h.identity.UID(), Membership: h.membership, Dispatcher: h.dispatcher, Inventory: h.inventory, Leases: leased,
-		Certificates: registrar, Keys: func() []byte { return keys }, Clock: h.Clock, Logger: log,
+		Certificates: registrar, Keys: h.keys.Document, KeysChanged: h.keys.Watch, Clock: h.Clock, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -297,6 +302,7 @@ func (h *hub) serveLeases(ctx context.Context) error {
 		Authenticator: callers(gate, log),
 		Signer:        signer,
 		Owners:        ownersOf(h.owners),
+		Revoked:       h.keys.Refresh,
 		Logger:        log,
 	})
 	if err != nil {

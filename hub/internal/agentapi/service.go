@@ -80,6 +80,9 @@ type Options struct {
 	// Keys returns the public keys and the deny list that credentials of leases are checked with, as the JSON document
 	// of package credential.
 	Keys func() []byte
+	// KeysChanged signals when Keys gives something else; cancel is called in the end. Without it sessions hear of new keys
+	// when they begin.
+	KeysChanged func() (changed <-chan struct{}, cancel func())
 	// Clock is the hub's. Nothing that an agent says of time counts.
 	Clock clock.Clock
 	// Logger gets the beginnings and ends of sessions: discarded by default.

@@ -59,6 +59,7 @@ type conversation struct {
 
 	hello   *agentv1.Hello
 	member  string
+	uid     string // of the member
 	live    *live
 	session *session.Session
 	// welcomed says that Inventory knows of the session.
@@ -186,12 +187,16 @@ func (c *conversation) greeted(s *session.Session, hello *agentv1.Hello) error {
 		ClusterUID: hello.GetIdentity().GetClusterUid(), Namespace: hello.GetIdentity().GetNamespace(),
 	}, now)
 	s.StartAfter(c.live.sequence)
-	s.Welcome(now, &agentv1.Welcome{
-		Epoch: c.live.epoch, HubUid: c.o.HubUID, MemberUid: memberUID, CredentialKeys: c.o.Keys(),
-	})
+	c.uid = memberUID
+	s.Welcome(now, c.welcome())
 	c.others.Go(c.watch)
 	c.log.Info("session began", "epoch", c.live.epoch, "version", hello.GetAgentVersion(), "held", len(hello.GetInventory()))
 	return nil
+}
+
+// welcome says who hub and member are, and what credentials are checked with.
+func (c *conversation) welcome() *agentv1.Welcome {
+	return &agentv1.Welcome{Epoch: c.live.epoch, HubUid: c.o.HubUID, MemberUid: c.uid, CredentialKeys: c.o.Keys()}
 }
 
 // observe records a report and returns what is wrong with it, if anything.
@@ -216,6 +221,8 @@ func (c *conversation) watch() {
 	defer cancel()
 	leases, cancelLeases := c.o.Leases.Watch(c.member)
 	defer cancelLeases()
+	keys, cancelKeys := c.keysChanged()
+	defer cancelKeys()
 	old := c.o.Clock.NewTimer(time.Duration((2 + 2*rand.Float64()) / 3 * float64(c.o.MaxAge)))
 	defer old.Stop()
 	for {
@@ -228,6 +235,11 @@ func (c *conversation) watch() {
 			c.call(c.desire)
 		case <-leases:
 			c.call(c.leased)
+		case <-keys:
+			c.call(func(now time.Time, s *session.Session) error {
+				s.Welcome(now, c.welcome())
+				return nil
+			})
 		case <-recheck.C():
 			// Only a refusal ends the session: a hub that cannot read its own objects must not lose its members as
 			// well.
@@ -240,6 +252,14 @@ func (c *conversation) watch() {
 			return
 		}
 	}
+}
+
+// keysChanged watches what credentials are checked with. What changes between the Welcome and here is told as well.
+func (c *conversation) keysChanged() (changed <-chan struct{}, cancel func()) {
+	if c.o.KeysChanged == nil {
+		return nil, func() {}
+	}
+	return c.o.KeysChanged()
 }
 
 // call does something to the session, unless it ends before.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -348,4 +349,26 @@ func (a *fakeAgent) awaitEndWithin(t *testing.T, d time.Duration) (connect.Code,
 	case <-time.After(d):
 	}
 	return a.awaitEnd(t)
+}
+
+// TestNewKeysAreToldAtOnce tells sessions that have begun of keys that change.
+func TestNewKeysAreToldAtOnce(t *testing.T) {
+	changed := make(chan struct{}, 1)
+	var keys atomic.Value
+	keys.Store("old")
+	h := newFakeHub(t, func(o *Options) {
+		anyAgent(o)
+		o.Keys = func() []byte { return []byte(keys.Load().(string)) }
+		o.KeysChanged = func() (<-chan struct{}, func()) { return changed, func() {} }
+	})
+	a := call(t, h.inProcess(), hello("east"), false)
+	first := a.awaitWelcome(t)
+	keys.Store("new")
+	changed <- struct{}{}
+	a.await(t, "the new keys", func() bool { return string(a.welcome.GetCredentialKeys()) == "new" })
+	second := a.awaitWelcome(t)
+	if string(first.GetCredentialKeys()) != "old" || second.GetEpoch() != first.GetEpoch() ||
+		second.GetMemberUid() != first.GetMemberUid() || second.GetHubUid() != first.GetHubUid() {
+		t.Errorf("welcomed with %v, then with %v", first, second)
+	}
 }

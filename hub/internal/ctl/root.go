@@ -62,7 +62,8 @@ func New(o Options) *cobra.Command {
 			t.hubNamespace = t.defaultNamespace()
 		}
 	}
-	root.AddCommand(t.memberCommand(), t.tokenCommand(), t.fleetCommand(), t.proxyCommand(), t.caCommand())
+	root.AddCommand(t.memberCommand(), t.tokenCommand(), t.fleetCommand(), t.proxyCommand(), t.caCommand(),
+		t.principalCommand(), t.targetCommand(), t.banCommand())
 	return root
 }
 

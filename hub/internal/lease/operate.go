@@ -38,12 +38,15 @@ type Revoke struct {
 	For time.Duration
 	// Why is told to the principal.
 	Why string
+	// By is who asks, for those who keep a log of it.
+	By Principal
 }
 
 // Reinstate lifts a revocation. It is answered by [Lifted].
 type Reinstate struct {
 	Principal Principal
 	Proxy     ProxyUID
+	By        Principal
 }
 
 // ListRevocations asks for the revocations that stand. It is answered by
@@ -58,11 +61,16 @@ type PauseTarget struct {
 	For time.Duration
 	// Why is told to those who are refused.
 	Why string
+	// By is who asks, for those who keep a log of it.
+	By Principal
 }
 
 // ResumeTarget ends a pause, and those that guards of fleets began. It is
 // answered by [Lifted].
-type ResumeTarget struct{ Target Target }
+type ResumeTarget struct {
+	Target Target
+	By     Principal
+}
 
 // ListPauses asks for the targets that are paused hub-wide. It is answered by
 // [Pauses].
@@ -86,6 +94,7 @@ type ClearBan struct {
 	Target string
 	// Exit is one exit; the zero Exit means all exits of the target.
 	Exit Exit
+	By   Principal
 }
 
 // Revocation says that a principal may not lease.

@@ -39,6 +39,8 @@ type Options struct {
 	Signer Signer
 	// Owners knows the credentials of proxies that someone else runs. Without it none of them is answered.
 	Owners Owners
+	// Revoked is told that an operator has changed who is revoked; it must return at once. It may be nil.
+	Revoked func()
 	// Logger gets unforeseen errors: discarded by default.
 	Logger *slog.Logger
 	// Interceptors run around every authenticated and refused call, inside of the recovery: metrics go here.
@@ -65,6 +67,7 @@ func New(o Options) (*Handler, error) {
 	interceptors = append(interceptors, faults(), authenticate(o.Authenticator, o.Logger))
 	server := connect.NewServer(interceptors...)
 	leasev1connect.RegisterLeaseServiceHandler(server, &service{keeper: o.Keeper, signer: o.Signer, owners: o.Owners, log: o.Logger})
+	leasev1connect.RegisterOperatorServiceHandler(server, &operators{keeper: o.Keeper, revoked: o.Revoked, log: o.Logger})
 
 	codec := newJSONCodec()
 	mux := http.NewServeMux()
@@ -85,7 +88,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(r.URL.Path, restPrefix):
 		h.rest.ServeHTTP(w, r)
-	case strings.HasPrefix(r.URL.Path, connectPrefix):
+	case strings.HasPrefix(r.URL.Path, connectPrefix), strings.HasPrefix(r.URL.Path, operatorPrefix):
 		h.connect.ServeHTTP(w, r)
 	default:
 		writeNotFound(w, r)

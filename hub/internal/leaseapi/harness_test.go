@@ -52,6 +52,9 @@ type dials struct {
 	wrap   func(leaseapi.Keeper) leaseapi.Keeper
 	signer leaseapi.Signer
 	owners leaseapi.Owners
+	tokens leaseapi.AuthenticatorFunc
+	// revoked is told of revocations.
+	revoked func()
 }
 
 func newHub(t *testing.T, d dials) *hub {
@@ -89,7 +92,10 @@ func newHub(t *testing.T, d dials) *hub {
 	}
 
 	options := leaseapi.Options{Keeper: h.keeper, Authenticator: leaseapi.AuthenticatorFunc(tokens), Signer: shared, Logger: logger}
-	options.Owners = d.owners
+	options.Owners, options.Revoked = d.owners, d.revoked
+	if d.tokens != nil {
+		options.Authenticator = d.tokens
+	}
 	if d.wrap != nil {
 		options.Keeper = d.wrap(h.keeper)
 	}

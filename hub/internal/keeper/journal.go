@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
@@ -57,4 +58,20 @@ type Limited interface {
 	// from any goroutine. If it is not RoomForAll, why says so for people, as
 	// in "the journal's disk is full".
 	Room() (room Room, why string)
+}
+
+// ErrForgotten is the error of an Append to a store that lacks what it had
+// acknowledged before, such as a server that was failed over or restored. The
+// batch is not in it.
+var ErrForgotten = errors.New("the journal's store has forgotten what it acknowledged")
+
+// Rewriter is a Journal whose store may forget while its process lives. When
+// an Append fails with [ErrForgotten] the keeper has it written again.
+type Rewriter interface {
+	Journal
+	// Rewrite replaces everything in the store by the records that snapshot
+	// hands to emit: all that the engine knows, the batch that was refused
+	// included. When it returns nil, that batch is as durable as if Append had
+	// returned nil.
+	Rewrite(ctx context.Context, snapshot func(emit func(lease.Record) error) error) error
 }

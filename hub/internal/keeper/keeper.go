@@ -15,9 +15,8 @@ import (
 
 // Options are what a Keeper is made with.
 type Options struct {
-	// Engine is the keeper's own from now on. Required.
-	Engine *lease.Engine
-	// Journal is loaded into the engine by Run. Required.
+	// Engine is the keeper's own from now on, and Journal is loaded into it by Run. Both may come later, with Take.
+	Engine  *lease.Engine
 	Journal Journal
 	// Clock is the real one by default.
 	Clock clock.Clock
@@ -45,11 +44,8 @@ type Keeper struct {
 	waits   waits
 }
 
-// New makes a keeper. It panics without an engine or a journal.
+// New makes a keeper. Until it runs it answers everybody with *[Unavailable].
 func New(opts Options) *Keeper {
-	if opts.Engine == nil || opts.Journal == nil {
-		panic("keeper: Options.Engine and Options.Journal are required")
-	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
@@ -112,12 +108,18 @@ const (
 	callAbandoned       // its caller has gone
 )
 
+// Take gives the keeper its engine and its journal, before Run: for a hub that stands by, and has neither.
+func (k *Keeper) Take(engine *lease.Engine, journal Journal) { k.engine, k.journal = engine, journal }
+
 // Ready is closed once the journal is loaded and commands are answered.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
 // Run loads the journal and carries out commands until the context ends, which is no error. Any error leaves the keeper
 // unusable.
 func (k *Keeper) Run(ctx context.Context) error {
+	if k.engine == nil || k.journal == nil {
+		return errors.New("keeper: Run needs an engine and a journal")
+	}
 	if k.started.Swap(true) {
 		return errors.New("keeper: Run was called twice")
 	}
@@ -214,7 +216,7 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	}
 	if len(b.records) > 0 {
 		// What was stepped must be made durable even if the keeper is asked to stop meanwhile.
-		if err := k.journal.Append(context.WithoutCancel(ctx), b.records); err != nil {
+		if err := k.append(context.WithoutCancel(ctx), b.records); err != nil {
 			k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
 			for _, c := range b.answered {
 				c.result, c.err = nil, &Unavailable{Maybe: true, Cause: err}
@@ -227,6 +229,18 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	k.waits.answer(b.answered)
 	k.hub.publish(b.notices)
 	return nil
+}
+
+// append makes a batch durable. If the journal's store has forgotten earlier ones, all that the engine knows is written
+// again: the engine has stepped through the batch already.
+func (k *Keeper) append(ctx context.Context, records []lease.Record) error {
+	err := k.journal.Append(ctx, records)
+	journal, ok := k.journal.(Rewriter)
+	if !ok || !errors.Is(err, ErrForgotten) {
+		return err
+	}
+	k.log.ErrorContext(ctx, "the lease journal has forgotten something; writing all of it again", "err", err)
+	return journal.Rewrite(ctx, k.engine.SnapshotTo)
 }
 
 // compact has the journal condensed if it is time for that. The journal has

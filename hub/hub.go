@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,7 +64,7 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	h := &hub{Config: config, open: open, stages: newStages(config.Logger)}
+	h := &hub{Config: config, open: open, stages: newStages(config.Logger), measured: prometheus.NewRegistry()}
 	err = h.run(ctx)
 	h.ready.Store(false)
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), config.ShutdownTimeout)
@@ -80,6 +81,10 @@ type hub struct {
 	open   *listeners
 	stages *stages
 	ready  atomic.Bool
+	// measured are the metrics of this hub's own parts, beside those of the libraries.
+	measured *prometheus.Registry
+	// room asks the lease journal what it has room for; nil before the keeper runs.
+	room atomic.Pointer[func() (keeper.Room, string)]
 
 	live       client.Client
 	manager    ctrl.Manager
@@ -134,9 +139,23 @@ func (h *hub) run(ctx context.Context) error {
 }
 
 func (h *hub) serveHealth(ctx context.Context) error {
-	server := &http.Server{Handler: healthHandler(h.ready.Load), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: healthHandler(h.readiness, h.measured), ReadHeaderTimeout: 5 * time.Second}
 	h.stages.start(ctx, "health", serve(server, h.open.health, h.Logger, nil))
 	return nil
+}
+
+// readiness tells whether the hub is ready, and what there is to say about it. One whose journal's disk is full stays ready:
+// what its callers hold must be renewed, released and reported here and nowhere else.
+func (h *hub) readiness() (ready bool, note string) {
+	if !h.ready.Load() {
+		return false, "starting, waiting to be elected, or stopping"
+	}
+	if ask := h.room.Load(); ask != nil {
+		if room, why := (*ask)(); room != keeper.RoomForAll {
+			return true, "ok, but nothing is leased (READ_ONLY): " + why
+		}
+	}
+	return true, "ok"
 }
 
 func (h *hub) elect(ctx context.Context) error {
@@ -218,8 +237,17 @@ func (h *hub) keep(ctx context.Context) error {
 		StartedAt:       h.startedAt,
 		HistoryComplete: h.complete,
 	})
+	metrics := keeper.NewMetrics()
+	h.measured.MustRegister(metrics)
+	if p.collector != nil {
+		h.measured.MustRegister(p.collector)
+	}
+	if limited, ok := p.journal.(keeper.Limited); ok {
+		room := limited.Room
+		h.room.Store(&room)
+	}
 	h.keeper = keeper.New(keeper.Options{
-		Engine: engine, Journal: p.journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"),
+		Engine: engine, Journal: p.journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"), Metrics: metrics,
 	})
 	h.stages.start(ctx, "keeper", func(ctx context.Context) error {
 		return errors.Join(h.keeper.Run(ctx), p.close())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/shoal-dev/shoal/hub/internal/identity"
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
 	"github.com/shoal-dev/shoal/hub/internal/keeper/disk"
@@ -27,6 +29,8 @@ type past struct {
 	// epoch is greater than that of every hub before.
 	epoch uint64
 	close func() error
+	// collector measures the journal; nil if there is nothing to measure.
+	collector prometheus.Collector
 }
 
 // openPast opens the journal and finds out whether it holds everything. Before anything is granted the hub's Secret
@@ -56,7 +60,7 @@ func (h *hub) openPast(ctx context.Context) (past, error) {
 func (h *hub) openDisk(ctx context.Context, p past) (past, error) {
 	log := h.Logger.With("part", "journal")
 	journal, err := disk.Open(disk.Options{
-		Dir: h.JournalDir, Owner: h.identity.UID(), Now: p.since, New: h.created, CompactAfter: h.JournalCompactAfter, Logger: log,
+		Dir: h.JournalDir, Owner: h.identity.UID(), Now: p.since, New: h.created, CompactAfter: h.JournalCompactAfter, Logger: log, Clock: h.Clock,
 	})
 	if err != nil {
 		return p, err
@@ -71,7 +75,7 @@ func (h *hub) openDisk(ctx context.Context, p past) (past, error) {
 		_ = journal.Close() // the other error says what is wrong
 		return p, fmt.Errorf("take the journal in %s into use: %w", h.JournalDir, err)
 	}
-	p.journal, p.close, p.epoch = journal, journal.Close, journal.Epoch()
+	p.journal, p.close, p.epoch, p.collector = journal, journal.Close, journal.Epoch(), disk.NewCollector(journal)
 	p.since, p.complete = journal.Since()
 	log.InfoContext(ctx, "lease journal opened", "dir", h.JournalDir, "journal", name, "since", p.since, "complete", p.complete)
 	return p, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -94,17 +95,18 @@ func serve(server *http.Server, listener net.Listener, log *slog.Logger, before 
 }
 
 // healthHandler serves what the cluster asks: alive, ready, metrics.
-func healthHandler(ready func() bool) http.Handler {
+func healthHandler(ready func() (bool, string), measured prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ready() {
-			answer(w, http.StatusOK, "ok")
-		} else {
-			answer(w, http.StatusServiceUnavailable, "starting, waiting to be elected, or stopping")
+		status := http.StatusServiceUnavailable
+		is, note := ready()
+		if is {
+			status = http.StatusOK
 		}
+		answer(w, status, note)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics.Registry, measured}, promhttp.HandlerOpts{}))
 	return mux
 }
 

@@ -22,6 +22,8 @@ type Options struct {
 	Clock clock.Clock
 	// Logger is for what operators should know: discarded by default.
 	Logger *slog.Logger
+	// Metrics are what the keeper measures into: its own, unseen, by default.
+	Metrics *Metrics
 	// Queue is how many commands may wait: 1024 by default.
 	Queue int
 	// Batch is how many commands share one append at most: 256 by default.
@@ -35,6 +37,8 @@ type Keeper struct {
 	clock   clock.Clock
 	log     *slog.Logger
 	batch   int
+	room    Room // as last heard from the journal
+	metrics *Metrics
 
 	queue   chan *call
 	started atomic.Bool
@@ -52,6 +56,9 @@ func New(opts Options) *Keeper {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics()
+	}
 	if opts.Queue <= 0 {
 		opts.Queue = 1024
 	}
@@ -59,7 +66,7 @@ func New(opts Options) *Keeper {
 		opts.Batch = 256
 	}
 	k := &Keeper{
-		engine: opts.Engine, journal: opts.Journal, clock: opts.Clock, log: opts.Logger, batch: opts.Batch,
+		engine: opts.Engine, journal: opts.Journal, clock: opts.Clock, log: opts.Logger, batch: opts.Batch, metrics: opts.Metrics,
 		queue: make(chan *call, opts.Queue), ready: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	k.waits.calls, k.waits.wake = map[lease.Ticket]*call{}, make(chan struct{}, 1)
@@ -166,10 +173,13 @@ func (k *Keeper) loop(ctx context.Context) error {
 	}
 }
 
-// arm sets the timer to the engine's next deadline, or to an hour.
+// arm sets the timer to the engine's next deadline, or to an hour. While the
+// journal takes nothing, deadlines wait for room.
 func (k *Keeper) arm(timer clock.Timer) {
 	wait := time.Hour
-	if at, ok := k.engine.NextDeadline(); ok {
+	if k.room == RoomForNothing {
+		wait = retryRoom
+	} else if at, ok := k.engine.NextDeadline(); ok {
 		wait = max(0, at.Sub(k.clock.Now()))
 	}
 	timer.Stop()
@@ -193,6 +203,10 @@ func (k *Keeper) drain(calls []*call) []*call {
 func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	now := k.clock.Now()
 	var b batch
+	if room, why := k.heed(ctx, now, &b); room == RoomForNothing {
+		k.answerReads(calls, why)
+		return nil
+	}
 	k.take(&b, k.engine.Tick(now))
 	for _, cmd := range k.waits.returned() {
 		out, err := k.engine.Step(now, cmd)
@@ -214,16 +228,12 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 		c.result, c.err = out.Result, err
 		b.answered = append(b.answered, c)
 	}
-	if len(b.records) > 0 {
-		// What was stepped must be made durable even if the keeper is asked to stop meanwhile.
-		if err := k.append(context.WithoutCancel(ctx), b.records); err != nil {
-			k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
-			for _, c := range b.answered {
-				c.result, c.err = nil, &Unavailable{Maybe: true, Cause: err}
-				close(c.done)
-			}
-			return fmt.Errorf("keeper: append to the journal: %w", err)
+	if err := k.append(ctx, b.records); err != nil {
+		for _, c := range b.answered {
+			c.result, c.err = nil, &Unavailable{Maybe: true, Cause: err}
+			close(c.done)
 		}
+		return fmt.Errorf("keeper: append to the journal: %w", err)
 	}
 	defer k.compact(ctx) // after the answers
 	k.waits.answer(b.answered)
@@ -231,16 +241,26 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// append makes a batch durable. If the journal's store has forgotten earlier ones, all that the engine knows is written
-// again: the engine has stepped through the batch already.
+// append makes a batch durable, even if the keeper is asked to stop meanwhile:
+// the engine has stepped through it already. If the journal's store has
+// forgotten earlier ones, all that the engine knows is written again.
 func (k *Keeper) append(ctx context.Context, records []lease.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	began := k.clock.Now()
 	err := k.journal.Append(ctx, records)
-	journal, ok := k.journal.(Rewriter)
-	if !ok || !errors.Is(err, ErrForgotten) {
+	if journal, ok := k.journal.(Rewriter); ok && errors.Is(err, ErrForgotten) {
+		k.log.ErrorContext(ctx, "the lease journal has forgotten something; writing all of it again", "err", err)
+		err = journal.Rewrite(ctx, k.engine.SnapshotTo)
+	}
+	if err != nil {
+		k.log.ErrorContext(ctx, "the lease journal failed; the hub must restart", "err", err)
 		return err
 	}
-	k.log.ErrorContext(ctx, "the lease journal has forgotten something; writing all of it again", "err", err)
-	return journal.Rewrite(ctx, k.engine.SnapshotTo)
+	k.metrics.appended(len(records), k.clock.Since(began))
+	return nil
 }
 
 // compact has the journal condensed if it is time for that. The journal has

@@ -175,7 +175,7 @@ func (h *history) granted(e event) {
 // check reads the journal as the next hub would.
 func (h *history) check(dir string) {
 	h.t.Helper()
-	j, err := Open(Options{Dir: dir, Owner: "hub-1", Now: time.Now(), New: true})
+	j, err := Open(Options{Dir: dir, Owner: "hub-1", Now: time.Now(), New: true, Reserve: 1 << 20})
 	if err != nil {
 		h.t.Fatal(err)
 	}

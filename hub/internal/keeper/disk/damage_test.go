@@ -217,13 +217,3 @@ func TestForeignStore(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-// TestFullDisk refuses to start where the store would wait for room.
-func TestFullDisk(t *testing.T) {
-	if err := checkRoom("/journal", leastRoom-1); err == nil || !strings.Contains(err.Error(), "make room") {
-		t.Errorf("got %v", err)
-	}
-	if err := checkRoom("/journal", leastRoom); err != nil {
-		t.Error(err)
-	}
-}

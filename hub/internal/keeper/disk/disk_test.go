@@ -23,7 +23,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func options(dir string) Options { return Options{Dir: dir, Owner: "hub-1", Now: now, New: true} }
+func options(dir string) Options {
+	return Options{Dir: dir, Owner: "hub-1", Now: now, New: true, Reserve: 1 << 20}
+}
 
 func mustOpen(tb testing.TB, opts Options) *Journal {
 	tb.Helper()

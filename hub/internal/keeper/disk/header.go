@@ -119,6 +119,7 @@ func (j *Journal) findEnd() (err error) {
 	if err := it.Error(); err != nil {
 		return j.damaged("read it", err)
 	}
+	j.appended.Store(j.next)
 	return nil
 }
 

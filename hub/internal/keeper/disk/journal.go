@@ -10,11 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"k8s.io/utils/clock"
 
+	"github.com/shoal-dev/shoal/hub/internal/keeper"
 	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 )
@@ -33,6 +37,11 @@ type Options struct {
 	New bool
 	// Logger is for what operators should know: discarded by default.
 	Logger *slog.Logger
+	// Reserve is how many bytes of the disk are kept for what must go on when
+	// it is full: 64 MiB by default, and never more than an eighth of the disk.
+	Reserve int64
+	// Clock measures how long things take: the real one by default.
+	Clock clock.PassiveClock
 	// CompactAfter is how many records are appended at least before a
 	// snapshot replaces them: 100,000 by default.
 	CompactAfter int
@@ -43,14 +52,21 @@ type Options struct {
 // any before that.
 type Journal struct {
 	db      *pebble.DB
+	options *pebble.Options
 	lock    *pebble.Lock
+	reserve *reserve
 	dir     string
 	log     *slog.Logger
+	clock   clock.PassiveClock
 	least   uint64
 	head    header
 	fresh   bool
 	next    uint64 // number of the next record of the log
 	scratch []byte
+	// appended is next for everybody else.
+	appended atomic.Uint64
+
+	troubles troubles
 
 	// What follows is of snapshots. mu guards it, and head once the journal
 	// is open.
@@ -59,6 +75,9 @@ type Journal struct {
 	busy       bool
 	tried      uint64 // next at the last snapshot, or at the attempt
 	generation uint64 // of the last attempt
+	took       time.Duration
+	failures   uint64
+	closed     bool
 }
 
 // Open opens the journal, or makes a new one in an empty directory. It waits
@@ -70,17 +89,23 @@ func Open(opts Options) (*Journal, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
 	if opts.CompactAfter <= 0 {
 		opts.CompactAfter = 100_000
 	}
+	if opts.Reserve <= 0 {
+		opts.Reserve = defaultReserve
+	}
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the journal's directory; give the hub a writable one: %w", err)
+		return nil, unwritable(opts.Dir, "make the journal's directory", err)
 	}
 	lock, err := pebble.LockDirectory(opts.Dir, vfs.Default)
 	if err != nil {
-		return nil, fmt.Errorf("lock the journal in %s; another hub may be using it: stop that one, or give each its own directory: %w", opts.Dir, err)
+		return nil, unwritable(opts.Dir, "lock the journal", err)
 	}
-	j := &Journal{lock: lock, dir: opts.Dir, log: opts.Logger, least: uint64(opts.CompactAfter)}
+	j := &Journal{lock: lock, dir: opts.Dir, log: opts.Logger, clock: opts.Clock, least: uint64(opts.CompactAfter), troubles: troubles{log: opts.Logger}}
 	if err := j.open(opts); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -91,34 +116,34 @@ func (j *Journal) open(opts Options) error {
 	if err := checkDirectory(j.dir); err != nil {
 		return err
 	}
-	usage, err := vfs.Default.GetDiskUsage(j.dir)
-	if err != nil {
-		return fmt.Errorf("ask how much room the journal's disk has: %w", err)
-	}
-	if err := checkRoom(j.dir, usage.AvailBytes); err != nil {
+	var err error
+	if j.reserve, err = newReserve(j.dir, opts.Reserve); err != nil {
 		return err
 	}
 	log, err := newestLog(j.dir)
 	if err != nil {
 		return err
 	}
-	db, err := pebble.Open(j.dir, &pebble.Options{
+	j.options = &pebble.Options{
 		FormatMajorVersion: pebble.FormatNewest,
 		Lock:               j.lock,
 		Logger:             logger{j.log},
+		FS:                 vfs.OnDiskFull(vfs.Default, j.reserve.full),
 		// The journal is small, and read once: memory is better spent elsewhere.
-		MemTableSize: 8 << 20,
+		MemTableSize: memTable,
 		CacheSize:    1 << 20,
 		MaxOpenFiles: 64,
-		// Whoever reads what is damaged gets an error, and it says more.
-		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
-			j.log.Error("the journal is damaged", "err", info.String())
-		}},
-	})
-	if err != nil {
+		EventListener: &pebble.EventListener{
+			// Whoever reads what is damaged gets an error, and it says more.
+			DataCorruption: func(info pebble.DataCorruptionInfo) { j.log.Error("the journal is damaged", "err", info.String()) },
+			// The store tries again at once, so this may come often.
+			BackgroundError: j.troubles.note,
+		},
+	}
+	j.options.EnsureDefaults()
+	if j.db, err = pebble.Open(j.dir, j.options); err != nil {
 		return j.damaged("open it", err)
 	}
-	j.db = db
 	if err := j.start(opts); err != nil {
 		return err
 	}
@@ -128,16 +153,22 @@ func (j *Journal) open(opts Options) error {
 	return j.sweep()
 }
 
-// leastRoom is what a start needs: the log is rewritten as tables, and a new
-// one begun. With less the store would wait for room without an end.
-const leastRoom = 32 << 20
+// memTable is how much of the log the store keeps in memory before it writes
+// a table of it.
+const memTable = 4 << 20
 
-func checkRoom(dir string, available uint64) error {
-	if available < leastRoom {
-		return fmt.Errorf("the disk of the journal in %s has %d MiB left, and a start needs %d; make room, or give it a larger volume",
-			dir, available>>20, leastRoom>>20)
+// unwritable says why a directory cannot be used, as far as that is known.
+func unwritable(dir, what string, err error) error {
+	advice := "another hub may be using it: stop that one, or give each its own directory"
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		advice = "its disk is mounted read-only; if it became so by itself it has failed: see the node's log, and mount it for writing"
+	case errors.Is(err, os.ErrPermission):
+		advice = fmt.Sprintf("user %d may not write there; in a pod, set fsGroup", os.Getuid())
+	case errors.Is(err, syscall.ENOSPC):
+		advice = "its disk is full; make room, or give it a larger volume"
 	}
-	return nil
+	return fmt.Errorf("%s in %s; %s: %w", what, dir, advice, err)
 }
 
 // checkDirectory refuses a directory that holds something else.
@@ -161,11 +192,11 @@ func ours(entry os.DirEntry) bool {
 	if entry.IsDir() {
 		return false
 	}
-	if name == "LOCK" || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") || strings.HasPrefix(name, "marker.") {
+	if name == "LOCK" || name == ballastName || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") || strings.HasPrefix(name, "marker.") {
 		return true
 	}
 	switch filepath.Ext(name) {
-	case ".log", ".sst", ".dbtmp", ".blob":
+	case ".log", ".sst", temporary, ".blob":
 		return true
 	}
 	return false
@@ -283,6 +314,7 @@ func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
 		return fmt.Errorf("append to the journal in %s; is its disk full? %w", j.dir, err)
 	}
 	j.next += uint64(len(batch))
+	j.appended.Store(j.next)
 	return nil
 }
 
@@ -290,11 +322,37 @@ func (j *Journal) Append(_ context.Context, batch []lease.Record) error {
 // called after a failed Open only by Open itself.
 func (j *Journal) Close() error {
 	j.compacting.Wait()
+	j.mu.Lock()
+	j.closed = true
+	j.mu.Unlock()
+	if j.reserve != nil {
+		j.reserve.close()
+	}
 	var err error
 	if j.db != nil {
 		err = j.db.Close()
 	}
 	return errors.Join(err, j.lock.Close())
+}
+
+// Room implements keeper.Limited.
+func (j *Journal) Room() (keeper.Room, string) { return j.reserve.Room() }
+
+// troubles logs what goes wrong beside the appends, each trouble once in a row.
+type troubles struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last string
+}
+
+func (t *troubles) note(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text := err.Error(); text != t.last {
+		t.last = text
+		t.log.Error("the journal's store could not write a table; it tries again; is its disk full?", "err", err)
+	}
 }
 
 // logger hands on what the store says.

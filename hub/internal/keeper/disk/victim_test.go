@@ -78,7 +78,7 @@ func victim(dir string) error {
 	if err := json.NewDecoder(bufio.NewReader(os.Stdin)).Decode(&todo); err != nil {
 		return err
 	}
-	j, err := Open(Options{Dir: dir, Owner: "hub-1", Now: time.Now(), New: true, CompactAfter: 50})
+	j, err := Open(Options{Dir: dir, Owner: "hub-1", Now: time.Now(), New: true, CompactAfter: 50, Reserve: 1 << 20})
 	if err != nil {
 		return err
 	}

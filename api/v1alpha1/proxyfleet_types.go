@@ -206,6 +206,55 @@ type FleetLeasing struct {
 	// +optional
 	// +kubebuilder:default={}
 	Cooldown Cooldown `json:"cooldown,omitzero"`
+	// targets are rules for single targets. What a target without a rule tolerates is learnt from what lease holders
+	// report, as with pace Auto, from the first report on it on.
+	// +optional
+	// +listType=map
+	// +listMapKey=match
+	// +kubebuilder:validation:MaxItems=64
+	Targets []TargetRule `json:"targets,omitempty"`
+}
+
+// TargetPace says how the leases for a target are spaced on an exit.
+// +kubebuilder:validation:Enum=Auto;Fixed;Off
+type TargetPace string
+
+// The paces of a target rule.
+const (
+	TargetPaceAuto  TargetPace = "Auto"
+	TargetPaceFixed TargetPace = "Fixed"
+	TargetPaceOff   TargetPace = "Off"
+)
+
+// TargetRule says what a fleet allows for the targets that it matches, on each exit. Fleets that share an exit divide it.
+// +kubebuilder:validation:XValidation:rule="!has(self.pace) || self.pace != 'Fixed' || has(self.minInterval) || has(self.maxConcurrentPerExit)",message="with pace Fixed write minInterval or maxConcurrentPerExit"
+// +kubebuilder:validation:XValidation:rule="!has(self.pace) || self.pace != 'Off' || !has(self.minInterval) && !has(self.maxConcurrentPerExit)",message="with pace Off leave out minInterval and maxConcurrentPerExit, or write pace Fixed"
+type TargetRule struct {
+	// match is a host, which stands for itself and all hosts below it, or "*" for all targets that no other rule
+	// matches. The longest match counts. All targets that match the same host are one target: what it bans, it bans for
+	// all of them. Without a rule that is the registrable domain.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*)$`
+	Match string `json:"match"`
+	// pace says how leases are spaced: Auto learns from reports what the target tolerates and stays below it, from the
+	// first lease on; Fixed keeps to minInterval and maxConcurrentPerExit; Off does not space them.
+	// +optional
+	// +kubebuilder:default=Auto
+	Pace TargetPace `json:"pace,omitempty"`
+	// maxConcurrentPerExit bounds the leases for the target that one exit carries at once.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxConcurrentPerExit int32 `json:"maxConcurrentPerExit,omitempty"`
+	// minInterval is the least time between two leases for the target on one exit.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="write a minInterval between 1ms and 24h"
+	MinInterval Duration `json:"minInterval,omitzero"`
+	// cooldown says how long an exit rests when the target bans it, instead of the fleet's cooldown.
+	// +optional
+	Cooldown *Cooldown `json:"cooldown,omitempty"`
 }
 
 // Cooldown says how long an exit rests for a target that banned it: base after the first ban, factor times longer

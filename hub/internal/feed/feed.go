@@ -213,7 +213,7 @@ func (f *Feed) tellFleets(ctx context.Context) error {
 		}
 	}
 	for id, fleet := range f.world.fleets {
-		if known, ok := f.fleets[id]; !ok || known != fleet {
+		if known, ok := f.fleets[id]; !ok || !known.Same(&fleet) {
 			todo = append(todo, task{lease.SetFleet{Fleet: fleet}, func() { f.fleets[id] = fleet }})
 		}
 	}

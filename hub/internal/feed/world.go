@@ -137,7 +137,17 @@ func policy(l *v1alpha1.FleetLeasing) lease.Policy {
 	if l.MaxLeasesPerProxy != nil {
 		slots = int(*l.MaxLeasesPerProxy)
 	}
+	targets := make([]lease.TargetRule, 0, len(l.Targets)+1)
+	general := true
+	for i := range l.Targets {
+		targets = append(targets, targetRule(&l.Targets[i]))
+		general = general && l.Targets[i].Match != lease.AnyTarget
+	}
+	if general {
+		targets = append(targets, lease.TargetRule{Match: lease.AnyTarget, Implied: true})
+	}
 	return lease.Policy{
+		Targets:           targets,
 		MaxLeasesPerProxy: slots,
 		DefaultTTL:        l.DefaultTTL.Duration,
 		MaxTTL:            l.MaxTTL.Duration,
@@ -147,6 +157,21 @@ func policy(l *v1alpha1.FleetLeasing) lease.Policy {
 			Base: l.Cooldown.Base.Duration, Factor: float64(l.Cooldown.Factor), Max: l.Cooldown.Max.Duration,
 		},
 	}
+}
+
+func targetRule(r *v1alpha1.TargetRule) lease.TargetRule {
+	rule := lease.TargetRule{Match: r.Match, MaxConcurrentPerExit: int(r.MaxConcurrentPerExit), MinInterval: r.MinInterval.Duration}
+	switch r.Pace {
+	case v1alpha1.TargetPaceFixed:
+		rule.Pace = lease.PaceFixed
+	case v1alpha1.TargetPaceOff:
+		rule.Pace = lease.PaceOff
+	case v1alpha1.TargetPaceAuto: // as is an object that was never defaulted
+	}
+	if c := r.Cooldown; c != nil {
+		rule.Cooldown = lease.Cooldown{Base: c.Base.Duration, Factor: float64(c.Factor), Max: c.Max.Duration}
+	}
+	return rule
 }
 
 // changedPlacements yields the UIDs of placements that differ from those of old.

@@ -18,6 +18,7 @@ func (e *Engine) acquire(cmd *Acquire, out *Output) (Result, *Refusal) {
 	if f == nil || !f.exists {
 		return nil, unknownFleet(cmd.Fleet)
 	}
+	cmd.Target = f.keyed(cmd.Target)
 	ttl, refusal := f.ttl(cmd.TTL, f.policy.DefaultTTL)
 	if refusal != nil {
 		return nil, refusal

@@ -85,6 +85,8 @@ func (e *Engine) due(t *timer, at int64) {
 		e.regroup(e.seekers[t.owner.(*session).key])
 	case timerMember:
 		e.memberDue(t.owner.(*member))
+	case timerPace:
+		e.repace(t.owner.(*pace))
 	case timerHold, timerExpiry: // in their fleet's heap only
 	case timerWait, timerAge, timerGate: // in the heap of waits only
 	}
@@ -117,6 +119,7 @@ func (e *Engine) finish(l *lease, state State, at, heldUntil int64) {
 		}
 	}
 	p.lastUsed = max(p.lastUsed, at)
+	e.paceEnded(l, at)
 	f.leased--
 	f.taken -= l.slots
 	if f.holders[l.principal]--; f.holders[l.principal] <= 0 {
@@ -216,7 +219,7 @@ func (e *Engine) memberFor(id MemberID) *member {
 func (e *Engine) fleetFor(id FleetID) *fleet {
 	f := e.fleets[id]
 	if f == nil {
-		f = newFleet(id)
+		f = newFleet(id, &e.now)
 		e.fleets[id] = f
 	}
 	return f

@@ -20,6 +20,7 @@ func (e *Engine) answer(l *lease, into *Lease) {
 	if l.state == Live {
 		into.TTL = e.left(l.expires)
 		into.RenewAfter = into.TTL / 2
+		into.Limits = e.limits(l)
 	}
 }
 

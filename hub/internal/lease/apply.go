@@ -108,6 +108,8 @@ func (e *Engine) apply(rec Record, out *Output) {
 		f.exists = false
 		f.resize()
 		e.dropFleet(f)
+	case *PaceLearned:
+		e.applyLearned(rec)
 	case *SnapshotBegun:
 		e.sequence = max(e.sequence, rec.Sequence)
 	case *Kept:
@@ -150,6 +152,7 @@ func (e *Engine) applyGranted(r *LeasesGranted, proxies []*proxy) []*lease {
 		f.holders[l.principal]++
 		f.ends.set(&l.timer, l.expires)
 		f.occupy(p, l.slots, l.exclusive)
+		e.paceGranted(l, at)
 		if req != nil {
 			req.leases = append(req.leases, l)
 		}
@@ -166,12 +169,14 @@ func (e *Engine) applyFleet(r *FleetSet) {
 	f := e.fleetFor(r.Fleet.ID)
 	f.exists = true
 	f.policy = r.Fleet.Policy
+	f.setRules()
 	f.created = nanos(r.Fleet.Created)
 	started := nanos(e.opts.StartedAt)
 	if !e.opts.HistoryComplete && started != 0 && f.created <= started {
 		f.graceUntil = max(f.graceUntil, started+int64(f.policy.MaxTTL))
 	}
 	f.resize()
+	e.repaceFleet(f)
 	if f.room != nil { // bounds may have changed
 		e.regroup(f.room.inOrder())
 		e.armGate(f)
@@ -189,12 +194,13 @@ func (e *Engine) applyProxy(r *ProxySet, out *Output) {
 		v.forget(p)
 	}
 	p.known = r.Proxy
-	e.setExits(p)
+	moved := e.setExits(p)
 	p.class = p.classify()
 	f.requeue(p)
 	for _, v := range f.views {
 		v.learn(p)
 	}
+	e.recount(moved)
 	e.hear(p.member, nanos(r.Proxy.LastSeen))
 	p.member.journaled = max(p.member.journaled, nanos(r.Proxy.LastSeen))
 	f.countReady(was, -1)
@@ -218,21 +224,24 @@ func (e *Engine) applyNewProxy(r *ProxySet) {
 	m.journaled = max(m.journaled, nanos(r.Proxy.LastSeen))
 	f.add(p)
 	m.add(p)
-	e.setExits(p)
+	moved := e.setExits(p)
 	p.class = p.classify()
 	f.requeue(p)
 	for _, v := range f.views {
 		v.learn(p)
 	}
+	e.recount(moved)
 	f.countReady(p.known, 1)
 }
 
-// setExits follows changed exits.
-func (e *Engine) setExits(p *proxy) {
+// setExits follows changed exits, and returns those that the proxy has got or
+// lost.
+func (e *Engine) setExits(p *proxy) []*exit {
 	list := exitsOf(p.known.Exits)
 	if sameExits(list, p.list) {
-		return
+		return nil
 	}
+	var moved []*exit
 	was := p.exits
 	p.exits = make([]*exit, 0, len(list))
 	for _, known := range list {
@@ -240,6 +249,7 @@ func (e *Engine) setExits(p *proxy) {
 		p.exits = append(p.exits, x)
 		if _, has := x.proxies[p]; !has {
 			e.attach(p, x)
+			moved = append(moved, x)
 		}
 	}
 	if p.list != nil {
@@ -249,8 +259,10 @@ func (e *Engine) setExits(p *proxy) {
 	for _, x := range was {
 		if !hasExit(p.exits, x) {
 			e.detach(p, x)
+			moved = append(moved, x)
 		}
 	}
+	return moved
 }
 
 func (e *Engine) applyProxyRemoved(r *ProxyRemoved, out *Output) {

@@ -12,14 +12,45 @@ type exit struct {
 	fleets    map[*fleet]int // how many proxies of each fleet have it
 	cooldowns map[*target]*cooldown
 	active    int // cooldowns that are not over
+	paces     map[*target]*pace
 }
 
-// target is a target key for which some exit cools or has strikes.
+// target is a target key for which some exit cools or has strikes, or is
+// paced.
 type target struct {
 	key       string
 	cooldowns map[*exit]*cooldown
 	active    int
 	views     []*view
+
+	paces    map[*exit]*pace
+	armed    int     // paces that may keep leases from their exits
+	reported bool    // a holder has reported on it
+	perLease float64 // pages that a lease brings, on average; 0 if unknown
+	lastUse  int64
+	pool     pool
+}
+
+// targetFor returns the engine's record of a target key, made if need be.
+func (e *Engine) targetFor(key string) *target {
+	t := e.targets[key]
+	if t == nil {
+		t = &target{key: key, cooldowns: map[*exit]*cooldown{}, paces: map[*exit]*pace{}}
+		e.targets[key] = t
+	}
+	return t
+}
+
+// dropTarget forgets a target that nothing needs, and its views.
+func (e *Engine) dropTarget(t *target) {
+	if len(t.cooldowns) > 0 || len(t.paces) > 0 {
+		return
+	}
+	for _, v := range t.views {
+		v.fleet.dropView(v)
+	}
+	t.views = nil
+	delete(e.targets, t.key)
 }
 
 // coolUntil returns when the last of the proxy's exits stops cooling for the
@@ -68,7 +99,7 @@ func (c *cooldown) forgetAt() int64 { return c.until + int64(c.strikes)*int64(c.
 func (e *Engine) exitFor(known Exit) *exit {
 	x := e.exits[known]
 	if x == nil {
-		x = &exit{exit: known, proxies: map[*proxy]struct{}{}, fleets: map[*fleet]int{}, cooldowns: map[*target]*cooldown{}}
+		x = &exit{exit: known, proxies: map[*proxy]struct{}{}, fleets: map[*fleet]int{}, cooldowns: map[*target]*cooldown{}, paces: map[*target]*pace{}}
 		e.exits[known] = x
 	}
 	return x
@@ -120,7 +151,7 @@ func (x *exit) countIn(f *fleet, by int) {
 
 // dropExit forgets an exit that nothing needs.
 func (e *Engine) dropExit(x *exit) {
-	if len(x.proxies) == 0 && len(x.cooldowns) == 0 {
+	if len(x.proxies) == 0 && len(x.cooldowns) == 0 && len(x.paces) == 0 {
 		delete(e.exits, x.exit)
 	}
 }
@@ -128,11 +159,7 @@ func (e *Engine) dropExit(x *exit) {
 // applyCooled makes an exit rest.
 func (e *Engine) applyCooled(r *ExitCooled) {
 	x := e.exitFor(r.Exit)
-	t := e.targets[r.Target]
-	if t == nil {
-		t = &target{key: r.Target, cooldowns: map[*exit]*cooldown{}}
-		e.targets[r.Target] = t
-	}
+	t := e.targetFor(r.Target)
 	c := t.cooldowns[x]
 	if c == nil {
 		c = &cooldown{exit: x, target: t}
@@ -170,7 +197,7 @@ func (e *Engine) recool(c *cooldown) {
 		}
 		for p := range c.exit.proxies {
 			if p.fleet == v.fleet {
-				v.setCool(p)
+				v.weigh(p)
 			}
 		}
 	}
@@ -193,12 +220,6 @@ func (e *Engine) cooldownDue(c *cooldown, now int64) {
 			}
 		}
 		e.recool(c)
-		if c.target.active == 0 {
-			for _, v := range c.target.views {
-				v.fleet.dropView(v)
-			}
-			c.target.views = nil
-		}
 	}
 	if at := c.forgetAt(); at > now {
 		e.timers.set(&c.timer, at)
@@ -207,8 +228,6 @@ func (e *Engine) cooldownDue(c *cooldown, now int64) {
 	e.timers.remove(&c.timer)
 	delete(c.target.cooldowns, c.exit)
 	delete(c.exit.cooldowns, c.target)
-	if len(c.target.cooldowns) == 0 {
-		delete(e.targets, c.target.key)
-	}
+	e.dropTarget(c.target)
 	e.dropExit(c.exit)
 }

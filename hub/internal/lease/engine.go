@@ -30,6 +30,10 @@ type Options struct {
 	// ReserveAfter is how long an exclusive Acquire waits before a proxy is
 	// reserved for it: 2 s by default.
 	ReserveAfter time.Duration
+	// MaxPaces bounds the pairs of an exit and a target whose pace is known:
+	// [DefaultMaxPaces] by default. The targets least recently used are
+	// forgotten first.
+	MaxPaces int
 }
 
 // Engine decides who leases which proxy. It is not safe for concurrent use:
@@ -51,6 +55,7 @@ type Engine struct {
 	requests map[requestKey]*request
 	sessions map[sessionKey]*session
 	guard    guardCounts
+	paces    int // pairs of an exit and a target
 	// revocations and pauses are those that operators have set; some may be
 	// over.
 	revocations map[revocationKey]Revocation
@@ -86,6 +91,9 @@ func New(opts Options) *Engine {
 	}
 	if opts.Freshness <= 0 {
 		opts.Freshness = time.Minute
+	}
+	if opts.MaxPaces <= 0 {
+		opts.MaxPaces = DefaultMaxPaces
 	}
 	opts.Guard = opts.Guard.withDefaults()
 	if opts.MaxWaiters <= 0 {

@@ -16,6 +16,11 @@ type Fleet struct {
 	Policy  Policy
 }
 
+// Same tells whether two fleets are equal.
+func (f *Fleet) Same(g *Fleet) bool {
+	return f.ID == g.ID && f.Created.Equal(g.Created) && f.Policy.Same(&g.Policy)
+}
+
 // Policy is the leasing part of a fleet. Zero durations mean the default,
 // which SetFleet fills in; MaxLeasesPerProxy is as given.
 type Policy struct {
@@ -38,6 +43,9 @@ type Policy struct {
 	ReuseDelay time.Duration
 	// Cooldown is for bans reported by holders of this fleet's leases.
 	Cooldown Cooldown
+	// Targets are rules for single targets, at most [MaxTargetRules]. They are
+	// never changed once they are handed to the engine or received from it.
+	Targets []TargetRule
 }
 
 // Cooldown says how long an exit rests for a target that banned it.
@@ -84,18 +92,6 @@ func (p Policy) withDefaults() (Policy, *Refusal) {
 	if p.MaxLifetime == 0 {
 		p.MaxLifetime = max(DefaultMaxLifetime, p.MaxTTL)
 	}
-	if p.Cooldown.Base == 0 {
-		p.Cooldown.Base = DefaultBase
-		if p.Cooldown.Max != 0 {
-			p.Cooldown.Base = min(DefaultBase, p.Cooldown.Max)
-		}
-	}
-	if p.Cooldown.Factor == 0 {
-		p.Cooldown.Factor = DefaultFactor
-	}
-	if p.Cooldown.Max == 0 {
-		p.Cooldown.Max = max(DefaultMax, p.Cooldown.Base)
-	}
 	switch {
 	case p.MaxTTL < MinTTL:
 		return p, invalid("maxTTL", fmt.Sprintf("maxTTL is %s; write at least %s", p.MaxTTL, MinTTL))
@@ -105,14 +101,38 @@ func (p Policy) withDefaults() (Policy, *Refusal) {
 		return p, invalid("maxLifetime", fmt.Sprintf("maxLifetime is %s; write at least maxTTL, which is %s", p.MaxLifetime, p.MaxTTL))
 	case p.ReuseDelay < 0:
 		return p, invalid("reuseDelay", fmt.Sprintf("reuseDelay is %s; write 0s or more", p.ReuseDelay))
-	case p.Cooldown.Base < 0:
-		return p, invalid("cooldown.base", fmt.Sprintf("cooldown.base is %s; write more than 0s", p.Cooldown.Base))
-	case p.Cooldown.Max < p.Cooldown.Base:
-		return p, invalid("cooldown.max", fmt.Sprintf("cooldown.max is %s; write at least cooldown.base, which is %s", p.Cooldown.Max, p.Cooldown.Base))
-	case !(p.Cooldown.Factor >= 1) || math.IsInf(p.Cooldown.Factor, 0):
-		return p, invalid("cooldown.factor", fmt.Sprintf("cooldown.factor is %v; write 1 or more", p.Cooldown.Factor))
 	}
-	return p, nil
+	var refusal *Refusal
+	if p.Cooldown, refusal = p.Cooldown.withDefaults(); refusal != nil {
+		return p, refusal
+	}
+	p.Targets, refusal = checkRules(p.Targets, p.Cooldown)
+	return p, refusal
+}
+
+// withDefaults fills in what is unset and checks the rest.
+func (c Cooldown) withDefaults() (Cooldown, *Refusal) {
+	if c.Base == 0 {
+		c.Base = DefaultBase
+		if c.Max != 0 {
+			c.Base = min(DefaultBase, c.Max)
+		}
+	}
+	if c.Factor == 0 {
+		c.Factor = DefaultFactor
+	}
+	if c.Max == 0 {
+		c.Max = max(DefaultMax, c.Base)
+	}
+	switch {
+	case c.Base < 0:
+		return c, invalid("cooldown.base", fmt.Sprintf("cooldown.base is %s; write more than 0s", c.Base))
+	case c.Max < c.Base:
+		return c, invalid("cooldown.max", fmt.Sprintf("cooldown.max is %s; write at least cooldown.base, which is %s", c.Max, c.Base))
+	case !(c.Factor >= 1) || math.IsInf(c.Factor, 0):
+		return c, invalid("cooldown.factor", fmt.Sprintf("cooldown.factor is %v; write 1 or more", c.Factor))
+	}
+	return c, nil
 }
 
 // rest returns the length of the cooldown that follows the n-th ban in a row,

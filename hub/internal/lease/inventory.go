@@ -19,7 +19,7 @@ func (e *Engine) setFleet(cmd *SetFleet, out *Output) (Result, *Refusal) {
 		return nil, refusal
 	}
 	known.Policy = policy
-	if f := e.fleets[known.ID]; f != nil && f.exists && f.policy == policy && f.created == nanos(known.Created) {
+	if f := e.fleets[known.ID]; f != nil && f.exists && f.policy.Same(&policy) && f.created == nanos(known.Created) {
 		return Done{}, nil
 	}
 	e.commit(&FleetSet{At: moment(e.now), Fleet: known}, out)

@@ -65,6 +65,8 @@ type Lease struct {
 	// ExitsChanged says that the proxy's exits are not those it had when the
 	// lease was granted.
 	ExitsChanged bool
+	// Limits are what the holder should keep to for the target now.
+	Limits Limits
 }
 
 // State says whether a lease lives.

@@ -45,7 +45,7 @@ func (e *Engine) list(cmd *List) (Result, *Refusal) {
 			page.Next = page.Proxies[size-1].Proxy.UID
 			break
 		}
-		page.Proxies = append(page.Proxies, e.listed(p, cmd.Target))
+		page.Proxies = append(page.Proxies, e.listed(p, f.keyed(cmd.Target)))
 	}
 	return page, nil
 }

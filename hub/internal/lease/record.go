@@ -109,6 +109,27 @@ type ExitCooled struct {
 	Rest    time.Duration
 }
 
+// PaceLearned records what was learnt of the pace that a target tolerates from
+// an exit: at each refusal, and otherwise at most once a minute for each pair
+// and only if the rate has changed by a fifth.
+type PaceLearned struct {
+	At     time.Time
+	Exit   Exit
+	Target string
+	// Rate is in pages per second, and Limit the one that was refused last: 0
+	// for none.
+	Rate  float64
+	Limit float64
+	// RefusedAt is when, and Streak counts refusals in a row.
+	RefusedAt time.Time
+	Streak    int
+	// LastPage is when a page last came.
+	LastPage time.Time
+	// PerLease is how many pages a lease for the target brings, on average; 0
+	// if that is not known yet.
+	PerLease float64
+}
+
 // TargetPaused records that grants of a fleet for a target key pause.
 type TargetPaused struct {
 	At     time.Time
@@ -182,6 +203,9 @@ func (r *Finished) When() time.Time { return r.At }
 
 // When implements [Record].
 func (r *ExitCooled) When() time.Time { return r.At }
+
+// When implements [Record].
+func (r *PaceLearned) When() time.Time { return r.At }
 
 // When implements [Record].
 func (r *TargetPaused) When() time.Time { return r.At }

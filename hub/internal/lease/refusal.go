@@ -65,8 +65,12 @@ type Refusal struct {
 	Matching int
 	// Cooling counts the usable ones among them that cool down for the target.
 	Cooling int
-	// Busy counts the usable ones among them that have no slot left.
+	// Busy counts the usable ones among them that have no slot left, or wait
+	// for their exits' pace.
 	Busy int
+	// Paced counts those of them whose exits bear no more leases for the
+	// target now.
+	Paced int
 }
 
 // Error returns the message.

@@ -11,7 +11,7 @@ import (
 func (e *Engine) refuse(v *view, cmd *Acquire, least int, chosen []*proxy) *Refusal {
 	f := v.fleet
 	r := &Refusal{
-		Matching: v.matching, Cooling: v.cooling, Busy: v.classes[usable] - v.cooling - distinct(chosen),
+		Matching: v.matching, Cooling: v.cooling, Busy: v.classes[usable] - v.cooling - distinct(chosen), Paced: v.pacing,
 		RetryAfter: idleRetry,
 	}
 	fitting := f.fitting(v, cmd)
@@ -40,8 +40,12 @@ func (e *Engine) refuse(v *view, cmd *Acquire, least int, chosen []*proxy) *Refu
 			what, v.classes[down], v.classes[saturated], v.classes[draining])
 	case v.cooling == v.classes[usable]:
 		r.Reason = CoolingDown
-		r.RetryAfter = retryIn(e.now, v.firstEnd())
+		r.RetryAfter = e.firstOpening(v, cmd)
 		r.Message = fmt.Sprintf("%s cooling down for %s; the first is back in %s", f.whoCools(v, fitting), v.target.key, humane(r.RetryAfter))
+	case v.cooling+v.pacing == v.classes[usable]:
+		r.Reason = NoCapacity
+		r.RetryAfter = e.firstOpening(v, cmd)
+		r.Message = fmt.Sprintf("%s at the pace that %s bears; the next is free in %s", f.whoPaces(v, r, fitting), v.target.key, humane(r.RetryAfter))
 	default:
 		r.Reason = NoCapacity
 		r.RetryAfter = e.firstCapacity(v, cmd.Exclusive)
@@ -78,13 +82,42 @@ func (f *fleet) whoCools(v *view, fitting string) string {
 	}
 }
 
+// whoPaces names those that wait for their exits' pace.
+func (f *fleet) whoPaces(v *view, r *Refusal, fitting string) string {
+	switch {
+	case v.matching == 1:
+		return fitting + " is"
+	case v.pacing == v.matching:
+		return "all of " + fitting + " are"
+	case v.cooling == 0:
+		return "all usable ones of " + fitting + " are"
+	default:
+		return fmt.Sprintf("of %s, %d %s down for %s and %d %s", fitting,
+			v.cooling, verb(v.cooling, "cools", "cool"), v.target.key, r.Paced, verb(r.Paced, "is", "are"))
+	}
+}
+
+// firstOpening returns the time until an exit may be leased again: when time
+// says so, or else when a lease for the target ends.
+func (e *Engine) firstOpening(v *view, cmd *Acquire) time.Duration {
+	at := v.firstEnd()
+	if at == 0 {
+		at = v.fleet.firstFree(func(l *lease) bool { return l.target.key == cmd.Target.key })
+	}
+	if at == 0 {
+		return idleRetry
+	}
+	return retryIn(e.now, at)
+}
+
 // busyMessage tells what is missing when proxies are usable but taken.
 func (e *Engine) busyMessage(v *view, cmd *Acquire, r *Refusal, fitting string, least, got int) string {
 	if got > 0 {
 		return fmt.Sprintf("%s can give %s now, not %d; ask for fewer, set min_count, or retry in %s",
 			fitting, plural(got, "lease", "leases"), least, humane(r.RetryAfter))
 	}
-	one := r.Busy == 1
+	busy := r.Busy - r.Paced
+	one := busy == 1
 	what := "have all their slots taken"
 	switch {
 	case cmd.Exclusive && one:
@@ -94,14 +127,17 @@ func (e *Engine) busyMessage(v *view, cmd *Acquire, r *Refusal, fitting string, 
 	case one:
 		what = "has all its slots taken"
 	}
-	if r.Busy == r.Matching {
+	if busy == r.Matching {
 		who := "all of " + fitting
 		if one {
 			who = fitting
 		}
 		return fmt.Sprintf("%s %s; one may be free in %s", who, what, humane(r.RetryAfter))
 	}
-	parts := []string{fmt.Sprintf("%d %s", r.Busy, what)}
+	parts := []string{fmt.Sprintf("%d %s", busy, what)}
+	if r.Paced > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s at the pace that %s bears", r.Paced, verb(r.Paced, "is", "are"), v.target.key))
+	}
 	if r.Cooling > 0 {
 		parts = append(parts, fmt.Sprintf("%d %s down for %s", r.Cooling, verb(r.Cooling, "cools", "cool"), v.target.key))
 	}
@@ -124,7 +160,9 @@ func (e *Engine) busyMessage(v *view, cmd *Acquire, r *Refusal, fitting string, 
 func (e *Engine) firstCapacity(v *view, exclusive bool) time.Duration {
 	free := v.fleet.firstFree(func(l *lease) bool {
 		p := l.proxy
-		return p.class == usable && !v.blocked(p.index) && (!exclusive || len(p.leases) <= 1)
+		i := p.index
+		return p.class == usable && !v.cool.has(i) && !v.unmatched.has(i) && (!v.paced.has(i) || l.target.key == v.key.target) &&
+			(!exclusive || len(p.leases) <= 1)
 	})
 	if end := v.firstEnd(); end != 0 && (free == 0 || end < free) {
 		free = end

@@ -51,17 +51,19 @@ func (l *lease) checkObservation(o *Observation) *Refusal {
 
 // observe acts on one outcome.
 func (e *Engine) observe(l *lease, o *Observation, result *Reported, out *Output) {
-	key := o.Target.key
+	key := l.fleet.keyed(o.Target).key
 	if key == "" {
 		key = l.target.key
 	}
 	switch o.Outcome {
+	case OK:
+		e.fetched(l, key, max(1, o.Pages), out) // which never lifts a ban
 	case Blocked, Captcha:
 		e.ban(l, key, result, out)
 	case RateLimited:
 		e.rateLimit(l, key, o.RetryAfter, out)
-	case OK, TargetError, ProxyError, Timeout, outcomeUnset:
-		// An ok never lifts a ban. Errors of targets say nothing about exits,
+	case TargetError, ProxyError, Timeout, outcomeUnset:
+		// Errors of targets say nothing about exits,
 		// and whether a proxy works is for its agent's probes to judge.
 	}
 	for _, x := range l.proxy.list {
@@ -87,9 +89,13 @@ func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
 		result.Guarded++
 		return
 	}
-	policy := l.fleet.policy.Cooldown
+	policy := l.fleet.ruleFor(key).Cooldown
 	for _, x := range l.proxy.list {
 		c := e.cooldownOf(x, key)
+		if c == nil || !c.active {
+			e.refused(l, key, x, out)
+			c = e.cooldownOf(x, key)
+		}
 		strikes := c.strikesAt(e.now)
 		if c == nil || !c.active || !c.banned || strikes == 0 {
 			strikes++
@@ -110,16 +116,21 @@ func (e *Engine) ban(l *lease, key string, result *Reported, out *Output) {
 }
 
 // rateLimit rests all exits of a proxy for as long as the target asked, within
-// the policy's bounds, or for the first rest of a ban. It is no strike, and
-// never shortens a rest.
+// the policy's bounds, or for the first rest of a ban. Where the pace is learnt
+// an exit rests for at least that long: targets count refusals, and a pause
+// lets them forget the last one. It is no strike, and never shortens a rest.
 func (e *Engine) rateLimit(l *lease, key string, asked time.Duration, out *Output) {
-	policy := l.fleet.policy.Cooldown
+	policy := l.fleet.ruleFor(key).Cooldown
 	if asked <= 0 {
 		asked = policy.Base
 	}
-	until := e.now + int64(max(time.Second, min(asked, policy.Max)))
 	for _, x := range l.proxy.list {
 		c := e.cooldownOf(x, key)
+		pause := asked
+		if c == nil || !c.active { // else it is the same refusal, seen by another fetch
+			pause = max(asked, e.refused(l, key, x, out))
+		}
+		until := e.now + int64(max(time.Second, min(pause, policy.Max)))
 		rec := &ExitCooled{At: moment(e.now), Exit: x, Target: key, Until: moment(until)}
 		if c != nil {
 			if c.active && c.until >= until {

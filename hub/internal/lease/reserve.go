@@ -50,7 +50,7 @@ func (e *Engine) suits(w *waiter, p *proxy) bool {
 		return false
 	}
 	v := e.viewOf(k, w.cmd.Target)
-	return !v.cool.has(p.index) && !v.unmatched.has(p.index)
+	return !v.held(p.index) && !v.unmatched.has(p.index)
 }
 
 // reserveFor keeps a proxy for a waiter, instead of the one before.

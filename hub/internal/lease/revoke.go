@@ -135,10 +135,10 @@ func (e *Engine) allowed(v *view, cmd *Acquire, count int) []*proxy {
 		}
 	}
 	if revoked == 0 {
-		return v.choose(count, cmd.Exclusive)
+		return v.choose(count, cmd.Exclusive, e.targets[cmd.Target.key], cmd.Target.key)
 	}
 	// Each of them comes once for each of its slots at most.
-	chosen := v.choose(count+revoked*v.fleet.slots(), cmd.Exclusive)
+	chosen := v.choose(count+revoked*v.fleet.slots(), cmd.Exclusive, e.targets[cmd.Target.key], cmd.Target.key)
 	chosen = slices.DeleteFunc(chosen, func(p *proxy) bool { return e.revokedFrom(cmd.Principal, p.known.UID) })
 	return chosen[:min(count, len(chosen))]
 }

@@ -15,15 +15,15 @@ func (e *Engine) viewFor(f *fleet, wanted Target, selector *Selector, network Ne
 // viewWith is viewFor with the selector's key at hand.
 func (e *Engine) viewWith(f *fleet, wanted Target, fits string, selector *Selector, network Network) *view {
 	t := e.targets[wanted.key]
-	if t != nil && t.active == 0 {
-		t = nil
-	}
 	key := viewKey{selector: fits}
-	if t == nil && key.selector == "" {
-		return f.plain()
-	}
 	if t != nil {
 		key.target = t.key
+		if t.active == 0 && t.armed == 0 && f.byKey[key] == nil {
+			t, key.target = nil, "" // nothing is passed over for it
+		}
+	}
+	if t == nil && key.selector == "" {
+		return f.plain()
 	}
 	v := f.byKey[key]
 	if v == nil {
@@ -77,7 +77,17 @@ func (e *Engine) newView(f *fleet, key viewKey, t *target, selector *Selector, n
 		}
 		for p := range x.proxies {
 			if p.fleet == f && !v.cool.has(p.index) {
-				v.setCool(p)
+				v.weigh(p)
+			}
+		}
+	}
+	for x, c := range t.paces {
+		if !c.armed || x.fleets[f] == 0 {
+			continue
+		}
+		for p := range x.proxies {
+			if p.fleet == f && !v.held(p.index) {
+				v.weigh(p)
 			}
 		}
 	}
@@ -92,8 +102,9 @@ func (f *fleet) dropView(dropped *view) {
 
 // choose returns up to n leases' worth of proxies, least loaded first, then
 // the one that has waited longest at its load. A proxy comes more than once
-// only when all others have as many. The slice is the fleet's own.
-func (v *view) choose(n int, exclusive bool) []*proxy {
+// only when all others have as many, or their exits bear no more leases for the
+// target key at once. The slice is the fleet's own.
+func (v *view) choose(n int, exclusive bool, t *target, key string) []*proxy {
 	f := v.fleet
 	chosen := f.candidate[:0]
 	defer func() { f.candidate = chosen }()
@@ -110,6 +121,7 @@ func (v *view) choose(n int, exclusive bool) []*proxy {
 		}
 		return chosen
 	}
+	f.batch.begin(f, t, key)
 	// What is chosen at one load would wait at the end of the next one.
 	for load, carried := 0, 0; load < slots && len(chosen) < n; load++ {
 		before := len(chosen)
@@ -118,7 +130,9 @@ func (v *view) choose(n int, exclusive bool) []*proxy {
 			if len(chosen) == n {
 				break
 			}
-			chosen = append(chosen, p)
+			if f.batch.affords(p) {
+				chosen = append(chosen, p)
+			}
 		}
 		carried = len(chosen) - before
 	}

@@ -200,7 +200,7 @@ func (e *Engine) firstFor(k *kind, p *proxy) *waiter {
 			continue
 		}
 		v := e.viewOf(k, l.target)
-		if v.blocked(p.index) || k.key.least > 1 && !e.enough(k, v) {
+		if v.blocked(p.index) || k.key.least > 1 && !e.enough(k, v, l.target) {
 			continue
 		}
 		return l.waiters[0]
@@ -219,7 +219,7 @@ func (e *Engine) fitting(k *kind) *waiter {
 		if v == full || e.pausedFor(v.fleet, l.target) {
 			continue
 		}
-		if !e.enough(k, v) {
+		if !e.enough(k, v, l.target) {
 			full = v
 			continue
 		}
@@ -229,8 +229,8 @@ func (e *Engine) fitting(k *kind) *waiter {
 }
 
 // enough tells whether a view has as many free slots as a kind wants.
-func (e *Engine) enough(k *kind, v *view) bool {
-	wants := Acquire{Principal: k.key.principal, Exclusive: k.key.exclusive}
+func (e *Engine) enough(k *kind, v *view, target Target) bool {
+	wants := Acquire{Principal: k.key.principal, Exclusive: k.key.exclusive, Target: target}
 	return len(e.allowed(v, &wants, k.key.least)) >= k.key.least
 }
 

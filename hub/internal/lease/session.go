@@ -65,6 +65,16 @@ func (e *Engine) unusable(p *proxy, s *session, v *view, cmd *Acquire) *Refusal 
 		return &Refusal{Reason: CoolingDown, RetryAfter: retry, Matching: 1, Cooling: 1, Message: fmt.Sprintf(
 			"the proxy of %s is cooling down for %s; it is back in %s", name, v.target.key, humane(retry))}
 	}
+	if v.paced.has(p.index) {
+		retry := idleRetry
+		if at := v.opens(p); at != never {
+			retry = retryIn(e.now, at)
+		} else if at := f.firstFree(func(l *lease) bool { return l.target.key == cmd.Target.key }); at != 0 {
+			retry = retryIn(e.now, at)
+		}
+		return &Refusal{Reason: NoCapacity, RetryAfter: retry, Matching: 1, Busy: 1, Paced: 1, Message: fmt.Sprintf(
+			"the proxy of %s is at the pace that %s bears; it is free in %s", name, v.target.key, humane(retry))}
+	}
 	if p.queued == notQueued || p.index == f.reserved || cmd.Exclusive && p.load > 0 {
 		retry := retryIn(e.now, f.firstFree(func(l *lease) bool { return l.proxy == p }))
 		return &Refusal{Reason: NoCapacity, RetryAfter: retry, Matching: 1, Busy: 1, Message: fmt.Sprintf(

@@ -130,6 +130,7 @@ func (e *Engine) SnapshotTo(emit func(Record) error) error {
 	for _, l := range e.remembered() {
 		w.add(e.keepLease(l, at))
 	}
+	e.keepPaces(&w, at)
 	e.keepSessions(&w, at)
 	slices.SortStableFunc(proxies, func(a, b *proxy) int { return cmp.Compare(a.seq, b.seq) })
 	for _, p := range proxies {
@@ -179,6 +180,18 @@ func (e *Engine) keepCooldowns(w *snapshot, at time.Time) {
 			w.add(&ExitCooled{
 				At: at, Exit: x.exit, Target: key, Until: moment(c.until), Banned: c.banned, Strikes: c.strikes, Rest: c.rest,
 			})
+		}
+	}
+}
+
+func (e *Engine) keepPaces(w *snapshot, at time.Time) {
+	for _, t := range sortedTargets(slices.Collect(maps.Values(e.targets))) {
+		for _, c := range t.sortedPaces() {
+			if c.learnt {
+				rec := c.record(e.now)
+				rec.At = at
+				w.add(rec)
+			}
 		}
 	}
 }
@@ -276,6 +289,7 @@ func (e *Engine) applyKept(r *Kept) {
 		f.leased++
 		f.taken += l.slots
 		f.holders[l.principal]++
+		e.paceGranted(l, l.granted)
 		l.timer.kind = timerExpiry
 		f.ends.set(&l.timer, l.expires)
 	case !r.HeldUntil.IsZero():
@@ -295,8 +309,9 @@ func (e *Engine) keptFleet(r *Kept) *fleet {
 	if r.GoneFleet == nil {
 		return e.fleetFor(r.Fleet)
 	}
-	f := newFleet(r.Fleet)
+	f := newFleet(r.Fleet, &e.now)
 	f.policy = *r.GoneFleet
+	f.setRules()
 	return f
 }
 

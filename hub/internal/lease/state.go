@@ -84,7 +84,9 @@ type lease struct {
 	granted     int64
 	expires     int64 // when it ended, if it has
 	lifetimeEnd int64
-	change      int // the proxy's at the grant
+	change      int     // the proxy's at the grant
+	expect      float64 // pages that it was taken to bring, for the pace
+	pages       int     // reported for its own target so far; not durable
 	request     *request
 	timer       timer // expiry, then hold, then forget
 }
@@ -92,8 +94,11 @@ type lease struct {
 // fleet is a fleet, or the promise of one that proxies named first.
 type fleet struct {
 	id         FleetID
-	exists     bool // SetFleet came, and no RemoveFleet since
+	now        *int64 // the engine's
+	exists     bool   // SetFleet came, and no RemoveFleet since
 	policy     Policy
+	rules      map[string]*TargetRule // those for one target each, by Match
+	otherwise  TargetRule             // for all other targets
 	created    int64
 	graceUntil int64
 
@@ -121,12 +126,15 @@ type fleet struct {
 	paused    map[string]int64 // target keys whose guard tripped
 	scratch   []mark
 	candidate []*proxy
+	batch     batch // scratch of a choice of several
 	room      *room // who waits; nil if nobody does
 	reserved  int32 // the index of the reserved proxy, or gap
 }
 
-func newFleet(id FleetID) *fleet {
-	f := &fleet{id: id, byKey: map[viewKey]*view{}, holders: map[Principal]int{}, paused: map[string]int64{}, reserved: gap}
+func newFleet(id FleetID, now *int64) *fleet {
+	f := &fleet{
+		id: id, now: now, byKey: map[viewKey]*view{}, holders: map[Principal]int{}, paused: map[string]int64{}, reserved: gap,
+	}
 	f.timer = timer{owner: f, kind: timerFleet}
 	f.views = []*view{{fleet: f}}
 	return f

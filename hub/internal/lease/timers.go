@@ -32,6 +32,7 @@ const (
 	timerForget                    // an ended lease is forgotten
 	timerSession                   // a session ends
 	timerMember                    // a member may have gone stale
+	timerPace                      // a pace lets the next lease begin, or is forgotten
 	timerWait                      // a wait is over
 	timerAge                       // an exclusive waiter may get a reservation
 	timerGate                      // a guard or a grace ends for which somebody waits

@@ -32,6 +32,22 @@ func verify(e *Engine) error {
 				return fmt.Errorf("target %s: exit %s does not know its cooldown", key, x.exit)
 			}
 		}
+		armed := 0
+		for x, c := range t.paces {
+			live := c.live
+			if c.count(); c.live != live {
+				return fmt.Errorf("target %s: %d leases live by exit %s, counted %d", key, c.live, x.exit, live)
+			}
+			if c.armed {
+				armed++
+			}
+			if x.paces[t] != c || c.timer.place == 0 {
+				return fmt.Errorf("target %s: exit %s does not know its pace, or it has no timer", key, x.exit)
+			}
+		}
+		if armed != t.armed {
+			return fmt.Errorf("target %s: %d armed paces, counted %d", key, armed, t.armed)
+		}
 		if active != t.active {
 			return fmt.Errorf("target %s: %d active cooldowns, counted %d", key, active, t.active)
 		}
@@ -132,7 +148,7 @@ func verifyFleet(e *Engine, f *fleet) error {
 }
 
 func verifyView(v *view) error {
-	var matching, cooling int
+	var matching, cooling, pacing int
 	var byClass [classes]int
 	exits := map[*exit]bool{}
 	for _, p := range v.fleet.proxies {
@@ -160,14 +176,21 @@ func verifyView(v *view) error {
 		if cools && p.class == usable {
 			cooling++
 		}
-		if !cools && p.queued != notQueued && p.index != v.fleet.reserved && !v.finds(p) {
+		paced := !cools && v.target.paceOpens(p) != 0
+		if v.paced.has(p.index) != paced {
+			return fmt.Errorf("proxy %s: paced is %v", p.known.UID, !paced)
+		}
+		if paced && p.class == usable {
+			pacing++
+		}
+		if !cools && !paced && p.queued != notQueued && p.index != v.fleet.reserved && !v.finds(p) {
 			return fmt.Errorf("proxy %s waits at load %d and cannot be found", p.known.UID, p.queued)
 		}
 	}
-	got := []int{v.matching, v.cooling, v.exits}
-	want := []int{matching, cooling, len(exits)}
+	got := []int{v.matching, v.cooling, v.pacing, v.exits}
+	want := []int{matching, cooling, pacing, len(exits)}
 	if !slices.Equal(got, want) || v.classes != byClass {
-		return fmt.Errorf("counts %v %v, want %v %v (matching, cooling, exits; classes)", got, v.classes, want, byClass)
+		return fmt.Errorf("counts %v %v, want %v %v (matching, cooling, pacing, exits; classes)", got, v.classes, want, byClass)
 	}
 	return nil
 }
@@ -215,6 +238,13 @@ func dump(e *Engine) string {
 	for key, t := range e.targets {
 		for x, c := range t.cooldowns {
 			add("cooldown %s %s active %v until %d banned %v strikes %d rest %s", key, x.exit, c.active, c.until, c.banned, c.strikes, c.rest)
+		}
+	}
+	for key, t := range e.targets {
+		for x, c := range t.paces {
+			if c.learnt {
+				add("pace %s %s %v limit %v at %d in a row %d", key, x.exit, c.tempo.recorded, c.tempo.limit, c.tempo.refusedAt, c.tempo.streak)
+			}
 		}
 	}
 	for key, req := range e.requests {

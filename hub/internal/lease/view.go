@@ -28,6 +28,7 @@ type view struct {
 	network  Network
 
 	cool      bits // proxies with an exit that cools for the target
+	paced     bits // others with an exit whose pace for the target is used up
 	unmatched bits // proxies that do not fit the selector
 	cursors   []cursor
 	returned  []marks // by load: proxies behind the cursor that are free again
@@ -36,6 +37,7 @@ type view struct {
 	matching int          // proxies that fit
 	classes  [classes]int // the same by class
 	cooling  int          // usable ones that cool
+	pacing   int          // usable ones that wait for their exits' pace
 	exits    int          // exits of the fleet that cool for the target
 	lastUsed uint64       // for the choice of a view to drop
 }
@@ -50,7 +52,7 @@ type cursor struct {
 
 // blocked tells whether the view passes the proxy over.
 func (v *view) blocked(i int32) bool {
-	return v.cool.has(i) || v.unmatched.has(i) || i == v.fleet.reserved
+	return v.cool.has(i) || v.paced.has(i) || v.unmatched.has(i) || i == v.fleet.reserved
 }
 
 // first returns the proxy at a load that has waited longest.
@@ -96,7 +98,9 @@ func (v *view) take(into []*proxy, load, n int) []*proxy {
 	for len(into) < want && v.firstReturned(load) != nil {
 		m := h.pop()
 		v.fleet.scratch = append(v.fleet.scratch, m)
-		into = append(into, v.fleet.proxies[m.proxy])
+		if p := v.fleet.proxies[m.proxy]; v.fleet.batch.affords(p) {
+			into = append(into, p)
+		}
 		for len(*h) > 0 && (*h)[0] == m { // a proxy can be marked twice
 			h.pop()
 		}
@@ -113,7 +117,9 @@ func (v *view) take(into []*proxy, load, n int) []*proxy {
 		if en.proxy == gap || v.blocked(en.proxy) {
 			continue
 		}
-		into = append(into, v.fleet.proxies[en.proxy])
+		if p := v.fleet.proxies[en.proxy]; v.fleet.batch.affords(p) {
+			into = append(into, p)
+		}
 		if len(into) == want {
 			break
 		}
@@ -149,7 +155,7 @@ func (v *view) learn(p *proxy) {
 	}
 	v.matching++
 	v.classes[p.class]++
-	v.setCool(p)
+	v.weigh(p)
 }
 
 // forget takes a proxy out of all counts.
@@ -160,12 +166,7 @@ func (v *view) forget(p *proxy) {
 	}
 	v.matching--
 	v.classes[p.class]--
-	if v.cool.has(p.index) {
-		v.cool.put(p.index, false)
-		if p.class == usable {
-			v.cooling--
-		}
-	}
+	v.hold(p, false, false)
 }
 
 // reclass counts a proxy in another class.
@@ -175,39 +176,61 @@ func (v *view) reclass(p *proxy, to class) {
 	}
 	v.classes[p.class]--
 	v.classes[to]++
-	if !v.cool.has(p.index) {
+	cool, paced := v.cool.has(p.index), v.paced.has(p.index)
+	if !cool && !paced {
 		return
 	}
 	if p.class == usable {
-		v.cooling--
+		v.countHeld(cool, paced, -1)
 	}
 	if to == usable {
-		v.cooling++
-		v.markEnd(p, v.target.coolUntil(p))
+		v.countHeld(cool, paced, 1)
+		v.markEnd(p, v.opens(p))
 	}
 }
 
-// setCool finds out anew whether a proxy that fits cools for the target.
-func (v *view) setCool(p *proxy) {
+// opens returns when a proxy that fits can be leased for the target again, as
+// far as its exits go: 0 for now, and never where only the end of a lease can
+// tell.
+func (v *view) opens(p *proxy) int64 {
+	return max(v.target.coolUntil(p), v.target.paceOpens(p))
+}
+
+// weigh finds out anew whether a proxy that fits can be leased for the target.
+func (v *view) weigh(p *proxy) {
 	if v.unmatched.has(p.index) {
 		return
 	}
-	until := v.target.coolUntil(p)
-	was := v.cool.has(p.index)
-	v.cool.put(p.index, until != 0)
-	if p.class == usable && was != (until != 0) {
-		if was {
-			v.cooling--
-		} else {
-			v.cooling++
-		}
-	}
-	if until == 0 {
+	cool, pace := v.target.coolUntil(p), v.target.paceOpens(p)
+	v.hold(p, cool != 0, cool == 0 && pace != 0)
+	switch {
+	case cool == 0 && pace == 0:
 		v.welcome(p)
+	case p.class == usable:
+		v.markEnd(p, max(cool, pace))
+	}
+}
+
+// hold notes whether a proxy is passed over, and counts it if it is usable.
+func (v *view) hold(p *proxy, cool, paced bool) {
+	wasCool, wasPaced := v.cool.has(p.index), v.paced.has(p.index)
+	if cool == wasCool && paced == wasPaced {
 		return
 	}
+	v.cool.put(p.index, cool)
+	v.paced.put(p.index, paced)
 	if p.class == usable {
-		v.markEnd(p, until)
+		v.countHeld(wasCool, wasPaced, -1)
+		v.countHeld(cool, paced, 1)
+	}
+}
+
+func (v *view) countHeld(cool, paced bool, by int) {
+	switch {
+	case cool:
+		v.cooling += by
+	case paced:
+		v.pacing += by
 	}
 }
 
@@ -227,25 +250,35 @@ func (v *view) welcome(p *proxy) {
 	h.push(mark{key: int64(p.seq), proxy: p.index})
 }
 
-// markEnd notes when a usable proxy's cooldown ends.
+// markEnd notes when a usable proxy can be leased again.
 func (v *view) markEnd(p *proxy, until int64) {
-	if len(v.ends) > 4*v.cooling+64 {
+	if until == never {
+		return
+	}
+	if len(v.ends) > 4*(v.cooling+v.pacing)+64 {
 		v.ends = v.ends[:0]
 		for _, other := range v.fleet.proxies {
-			if other != nil && other.class == usable && v.cool.has(other.index) {
-				v.ends.push(mark{key: v.target.coolUntil(other), proxy: other.index})
+			if other == nil || other == p || other.class != usable || !v.held(other.index) {
+				continue
+			}
+			if at := v.opens(other); at != never {
+				v.ends.push(mark{key: at, proxy: other.index})
 			}
 		}
 	}
 	v.ends.push(mark{key: until, proxy: p.index})
 }
 
-// firstEnd returns when the first usable proxy stops cooling, or 0.
+// held tells whether the proxy's exits keep it from being leased.
+func (v *view) held(i int32) bool { return v.cool.has(i) || v.paced.has(i) }
+
+// firstEnd returns when the first usable proxy can be leased again, as far as
+// time alone decides, or 0.
 func (v *view) firstEnd() int64 {
 	for len(v.ends) > 0 {
 		m := v.ends[0]
 		p := v.fleet.proxies[m.proxy]
-		if p != nil && p.class == usable && v.cool.has(m.proxy) && v.target.coolUntil(p) == m.key {
+		if p != nil && p.class == usable && v.held(m.proxy) && v.opens(p) == m.key {
 			return m.key
 		}
 		v.ends.pop()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/shoal-dev/shoal/hub/internal/lease"
@@ -62,6 +63,7 @@ func (s *service) answer(l *lease.Lease) (*leasev1.Lease, error) {
 			"NO_PROXY": noProxy, "no_proxy": noProxy,
 		},
 		Draining: l.Draining,
+		Limits:   limits(l),
 	}
 	if len(exits) > 0 {
 		answer.Exit = exits[0]
@@ -83,6 +85,18 @@ func (s *service) credentials(l *lease.Lease) (username, password string, err er
 	return string(l.ID), token.Password, nil
 }
 
+// limits are what the holder should keep to, or nil where nothing is known.
+func limits(l *lease.Lease) *leasev1.Limits {
+	if l.Limits == (lease.Limits{}) {
+		return nil
+	}
+	limits := &leasev1.Limits{MaxConcurrency: int32(l.Limits.MaxConcurrency)}
+	if l.Limits.MinInterval > 0 {
+		limits.MinInterval = durationpb.New(l.Limits.MinInterval)
+	}
+	return limits
+}
+
 func renewed(l *lease.Lease) *leasev1.RenewResponse {
 	answer := &leasev1.RenewResponse{
 		LeaseId:           string(l.ID),
@@ -91,6 +105,7 @@ func renewed(l *lease.Lease) *leasev1.RenewResponse {
 		RenewAfterSeconds: seconds(l.RenewAfter),
 		Draining:          l.Draining,
 		ExitChanged:       l.ExitsChanged,
+		Limits:            limits(l),
 		Exits:             exitTexts(l.Exits),
 	}
 	if len(answer.Exits) > 0 {

@@ -143,6 +143,7 @@ func (s *service) Report(ctx context.Context, request *leasev1.ReportRequest) (*
 	if result.CoolingFor > 0 {
 		response.Cooldown = durationpb.New(result.CoolingFor)
 	}
+	response.Limits = limits(&result.Lease)
 	return response, nil
 }
 

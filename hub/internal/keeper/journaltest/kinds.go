@@ -17,6 +17,10 @@ func Kinds() []lease.Record {
 	policy := lease.Policy{
 		MaxLeasesPerProxy: 5, MaxLeasesPerPrincipal: 7, DefaultTTL: time.Minute, MaxTTL: time.Hour, MaxLifetime: 2 * time.Hour,
 		ReuseDelay: time.Second, Cooldown: lease.Cooldown{Base: time.Minute, Factor: 1.5, Max: time.Hour},
+		Targets: []lease.TargetRule{{
+			Match: "shop.example.com", Pace: lease.PaceFixed, MaxConcurrentPerExit: 2, MinInterval: time.Second,
+			Cooldown: lease.Cooldown{Base: time.Hour, Factor: 3, Max: 2 * time.Hour}, Implied: true,
+		}},
 	}
 	proxy := lease.Proxy{
 		UID: "px-1", Fleet: "crawl/news", Member: "east", Name: "news-1", Region: "us-east1", Country: "US",
@@ -56,5 +60,8 @@ func Kinds() []lease.Record {
 		&lease.RevocationSet{At: at(16), Principal: "anna", Proxy: "px-1", Until: at(3600), Why: "lost her laptop"},
 		&lease.RevocationLifted{At: at(17), Principal: "anna", Proxy: "px-1"},
 		&lease.CooldownCleared{At: at(18), Exit: exit, Target: "example.com"},
+		&lease.PaceLearned{
+			At: at(19), Exit: exit, Target: "example.com", Rate: 0.4, Limit: 0.5, RefusedAt: at(12), Streak: 2, LastPage: at(18), PerLease: 1.5,
+		},
 	}
 }

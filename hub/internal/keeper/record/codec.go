@@ -20,8 +20,13 @@ import (
 )
 
 // format is the version of the encoding: byte 0 of every record. It grows when fields change; a new type of record needs a
-// new kind only.
-const format = 1
+// new kind only. Older ones, from oldest on, are read: their records lack the fields that came later.
+//
+//   - 2: a policy has target rules.
+const (
+	format = 2
+	oldest = 1
+)
 
 // kind is byte 1 of every record. Kinds are never used again for another type.
 type kind byte
@@ -46,6 +51,7 @@ const (
 	kindRevocationSet
 	kindRevocationLifted
 	kindCooldownCleared
+	kindPaceLearned
 )
 
 // kinds makes an empty record of each kind.
@@ -69,6 +75,7 @@ var kinds = map[kind]func() lease.Record{
 	kindRevocationSet:    func() lease.Record { return new(lease.RevocationSet) },
 	kindRevocationLifted: func() lease.Record { return new(lease.RevocationLifted) },
 	kindCooldownCleared:  func() lease.Record { return new(lease.CooldownCleared) },
+	kindPaceLearned:      func() lease.Record { return new(lease.PaceLearned) },
 }
 
 // ErrNewer is for records of a version or kind that this hub does not know.
@@ -89,7 +96,7 @@ func Encode(into []byte, rec lease.Record) ([]byte, error) {
 		return nil, fmt.Errorf("records of type %T have no encoding", rec)
 	}
 	start := len(into)
-	c := coder{out: append(into, format, byte(k)), writing: true}
+	c := coder{out: append(into, format, byte(k)), writing: true, format: format}
 	c.record(rec)
 	return binary.BigEndian.AppendUint32(c.out, crc32.Checksum(c.out[start:], checksums)), nil
 }
@@ -103,7 +110,7 @@ func Decode(data []byte) (lease.Record, error) {
 	if crc32.Checksum(body, checksums) != sum {
 		return nil, errChecksum
 	}
-	if body[0] != format {
+	if body[0] < oldest || body[0] > format {
 		return nil, fmt.Errorf("it has version %d, not %d: %w", body[0], format, ErrNewer)
 	}
 	fresh, known := kinds[kind(body[1])]
@@ -111,7 +118,7 @@ func Decode(data []byte) (lease.Record, error) {
 		return nil, fmt.Errorf("it is of kind %d: %w", body[1], ErrNewer)
 	}
 	rec := fresh()
-	c := coder{in: body[2:]}
+	c := coder{in: body[2:], format: body[0]}
 	c.record(rec)
 	switch {
 	case c.err != nil:
@@ -126,6 +133,7 @@ func Decode(data []byte) (lease.Record, error) {
 // nothing that it is shown.
 type coder struct {
 	writing bool
+	format  byte
 	out     []byte
 	in      []byte
 	err     error

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -83,6 +84,23 @@ func TestDecodeNewer(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestDecodeOlder reads a policy of the format before target rules.
+func TestDecodeOlder(t *testing.T) {
+	want := &lease.FleetSet{At: time.Unix(1, 0).UTC(), Fleet: lease.Fleet{ID: "crawl/news", Policy: lease.Policy{
+		MaxLeasesPerProxy: 5, DefaultTTL: time.Minute, Cooldown: lease.Cooldown{Base: time.Minute, Factor: 1.5, Max: time.Hour},
+	}}}
+	data := mustEncode(t, want)
+	body := data[:len(data)-5] // without the checksum and the number of rules, which is 0
+	body[0] = 1
+	got, err := record.Decode(seal(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(lease.Record(want), got, journaltest.Compare()...); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -43,6 +43,8 @@ func kindOf(rec lease.Record) kind {
 		return kindRevocationLifted
 	case *lease.CooldownCleared:
 		return kindCooldownCleared
+	case *lease.PaceLearned:
+		return kindPaceLearned
 	default:
 		return 0
 	}
@@ -137,6 +139,16 @@ func (c *coder) operated(rec lease.Record) {
 		c.time(&r.At)
 		text(c, &r.Principal)
 		text(c, &r.Proxy)
+	case *lease.PaceLearned:
+		c.time(&r.At)
+		c.exit(&r.Exit)
+		text(c, &r.Target)
+		c.float(&r.Rate)
+		c.float(&r.Limit)
+		c.time(&r.RefusedAt)
+		c.number(&r.Streak)
+		c.time(&r.LastPage)
+		c.float(&r.PerLease)
 	case *lease.CooldownCleared:
 		c.time(&r.At)
 		c.exit(&r.Exit)
@@ -151,9 +163,28 @@ func (c *coder) policy(p *lease.Policy) {
 	c.duration(&p.MaxTTL)
 	c.duration(&p.MaxLifetime)
 	c.duration(&p.ReuseDelay)
-	c.duration(&p.Cooldown.Base)
-	c.float(&p.Cooldown.Factor)
-	c.duration(&p.Cooldown.Max)
+	c.cooldown(&p.Cooldown)
+	if c.format < 2 {
+		return
+	}
+	list(c, &p.Targets, func(r *lease.TargetRule) {
+		pace := int(r.Pace)
+		text(c, &r.Match)
+		c.number(&pace)
+		c.number(&r.MaxConcurrentPerExit)
+		c.duration(&r.MinInterval)
+		c.cooldown(&r.Cooldown)
+		c.bool(&r.Implied)
+		if !c.writing {
+			r.Pace = lease.Pace(pace) //nolint:gosec // written from a Pace, and checksummed
+		}
+	})
+}
+
+func (c *coder) cooldown(v *lease.Cooldown) {
+	c.duration(&v.Base)
+	c.float(&v.Factor)
+	c.duration(&v.Max)
 }
 
 func (c *coder) proxy(p *lease.Proxy) {

@@ -93,7 +93,7 @@ func (x Outcome_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Outcome_Kind.Descriptor instead.
 func (Outcome_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{7, 0}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type WatchProxiesResponse_Kind int32
@@ -156,7 +156,7 @@ func (x WatchProxiesResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchProxiesResponse_Kind.Descriptor instead.
 func (WatchProxiesResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{23, 0}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{24, 0}
 }
 
 type WatchLeasesResponse_Kind int32
@@ -223,7 +223,7 @@ func (x WatchLeasesResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchLeasesResponse_Kind.Descriptor instead.
 func (WatchLeasesResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25, 0}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{26, 0}
 }
 
 type WatchLeasesResponse_End int32
@@ -278,7 +278,7 @@ func (x WatchLeasesResponse_End) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchLeasesResponse_End.Descriptor instead.
 func (WatchLeasesResponse_End) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25, 1}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{26, 1}
 }
 
 type Refusal_Reason int32
@@ -397,7 +397,7 @@ func (x Refusal_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Refusal_Reason.Descriptor instead.
 func (Refusal_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{30, 0}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // Selector chooses proxies. Every field that is set must match.
@@ -697,7 +697,9 @@ type Lease struct {
 	// The session's proxy is another one than before.
 	Moved bool `protobuf:"varint,23,opt,name=moved,proto3" json:"moved,omitempty"`
 	// The proxy is on its way out; the lease cannot be renewed beyond expires_at.
-	Draining      bool `protobuf:"varint,24,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,24,opt,name=draining,proto3" json:"draining,omitempty"`
+	// What to keep to for the target, so that it does not refuse the exit.
+	Limits        *Limits `protobuf:"bytes,25,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -900,6 +902,69 @@ func (x *Lease) GetDraining() bool {
 	return false
 }
 
+func (x *Lease) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// Limits are what the holders of an exit share: what its target tolerates, as far as the hub has learnt or was told.
+// Each answer about a lease has the present ones.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Requests at once. Unset means no bound.
+	MaxConcurrency int32 `protobuf:"varint,1,opt,name=max_concurrency,json=maxConcurrency,proto3" json:"max_concurrency,omitempty"`
+	// From the beginning of one request to the next. Unset means none. While the exit rests for the target it is the rest.
+	MinInterval   *durationpb.Duration `protobuf:"bytes,2,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Limits) GetMaxConcurrency() int32 {
+	if x != nil {
+		return x.MaxConcurrency
+	}
+	return 0
+}
+
+func (x *Limits) GetMinInterval() *durationpb.Duration {
+	if x != nil {
+		return x.MinInterval
+	}
+	return nil
+}
+
 type Playwright struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
@@ -911,7 +976,7 @@ type Playwright struct {
 
 func (x *Playwright) Reset() {
 	*x = Playwright{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[4]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +988,7 @@ func (x *Playwright) String() string {
 func (*Playwright) ProtoMessage() {}
 
 func (x *Playwright) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[4]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1001,7 @@ func (x *Playwright) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Playwright.ProtoReflect.Descriptor instead.
 func (*Playwright) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{4}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Playwright) GetServer() string {
@@ -971,7 +1036,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[5]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1048,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[5]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1061,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{5}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RenewRequest) GetLeaseId() string {
@@ -1024,15 +1089,17 @@ type RenewResponse struct {
 	// The proxy leaves by another address than when the lease was granted.
 	ExitChanged bool `protobuf:"varint,6,opt,name=exit_changed,json=exitChanged,proto3" json:"exit_changed,omitempty"`
 	// Address the proxy leaves by, the first of exits.
-	Exit          string   `protobuf:"bytes,7,opt,name=exit,proto3" json:"exit,omitempty"`
-	Exits         []string `protobuf:"bytes,9,rep,name=exits,proto3" json:"exits,omitempty"`
+	Exit  string   `protobuf:"bytes,7,opt,name=exit,proto3" json:"exit,omitempty"`
+	Exits []string `protobuf:"bytes,9,rep,name=exits,proto3" json:"exits,omitempty"`
+	// As they are now: see Lease.
+	Limits        *Limits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[6]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1111,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[6]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1124,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RenewResponse) GetLeaseId() string {
@@ -1116,6 +1183,13 @@ func (x *RenewResponse) GetExits() []string {
 	return nil
 }
 
+func (x *RenewResponse) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // Outcome is how a target answered through a proxy.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1130,7 +1204,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[7]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1216,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[7]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1229,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{7}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Outcome) GetKind() Outcome_Kind {
@@ -1190,7 +1264,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[8]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1276,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[8]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1289,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReleaseRequest) GetLeaseId() string {
@@ -1240,7 +1314,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[9]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1326,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[9]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1339,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 type ReportRequest struct {
@@ -1280,7 +1354,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[10]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1366,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[10]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1379,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportRequest) GetLeaseId() string {
@@ -1332,14 +1406,16 @@ func (x *ReportRequest) GetOutcome() *Outcome {
 type ReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The exit now rests for the target, for this long.
-	Cooldown      *durationpb.Duration `protobuf:"bytes,1,opt,name=cooldown,proto3" json:"cooldown,omitempty"`
+	Cooldown *durationpb.Duration `protobuf:"bytes,1,opt,name=cooldown,proto3" json:"cooldown,omitempty"`
+	// As they are now: see Lease.
+	Limits        *Limits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[11]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1427,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[11]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,12 +1440,19 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportResponse) GetCooldown() *durationpb.Duration {
 	if x != nil {
 		return x.Cooldown
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
 	}
 	return nil
 }
@@ -1384,7 +1467,7 @@ type ReportBatchRequest struct {
 
 func (x *ReportBatchRequest) Reset() {
 	*x = ReportBatchRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1479,7 @@ func (x *ReportBatchRequest) String() string {
 func (*ReportBatchRequest) ProtoMessage() {}
 
 func (x *ReportBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[12]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1492,7 @@ func (x *ReportBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBatchRequest.ProtoReflect.Descriptor instead.
 func (*ReportBatchRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportBatchRequest) GetReports() []*ReportRequest {
@@ -1429,7 +1512,7 @@ type ReportBatchResponse struct {
 
 func (x *ReportBatchResponse) Reset() {
 	*x = ReportBatchResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1524,7 @@ func (x *ReportBatchResponse) String() string {
 func (*ReportBatchResponse) ProtoMessage() {}
 
 func (x *ReportBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[13]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1537,7 @@ func (x *ReportBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBatchResponse.ProtoReflect.Descriptor instead.
 func (*ReportBatchResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportBatchResponse) GetResults() []*ReportResult {
@@ -1478,7 +1561,7 @@ type ReportResult struct {
 
 func (x *ReportResult) Reset() {
 	*x = ReportResult{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1573,7 @@ func (x *ReportResult) String() string {
 func (*ReportResult) ProtoMessage() {}
 
 func (x *ReportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[14]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1586,7 @@ func (x *ReportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResult.ProtoReflect.Descriptor instead.
 func (*ReportResult) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReportResult) GetLeaseId() string {
@@ -1540,7 +1623,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1635,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[15]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1648,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Failure) GetCode() string {
@@ -1598,7 +1681,7 @@ type GetLeaseRequest struct {
 
 func (x *GetLeaseRequest) Reset() {
 	*x = GetLeaseRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1693,7 @@ func (x *GetLeaseRequest) String() string {
 func (*GetLeaseRequest) ProtoMessage() {}
 
 func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[16]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1706,7 @@ func (x *GetLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseRequest.ProtoReflect.Descriptor instead.
 func (*GetLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetLeaseRequest) GetLeaseId() string {
@@ -1642,7 +1725,7 @@ type GetLeaseResponse struct {
 
 func (x *GetLeaseResponse) Reset() {
 	*x = GetLeaseResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1737,7 @@ func (x *GetLeaseResponse) String() string {
 func (*GetLeaseResponse) ProtoMessage() {}
 
 func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[17]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1750,7 @@ func (x *GetLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLeaseResponse.ProtoReflect.Descriptor instead.
 func (*GetLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetLeaseResponse) GetLease() *Lease {
@@ -1692,7 +1775,7 @@ type ListProxiesRequest struct {
 
 func (x *ListProxiesRequest) Reset() {
 	*x = ListProxiesRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1787,7 @@ func (x *ListProxiesRequest) String() string {
 func (*ListProxiesRequest) ProtoMessage() {}
 
 func (x *ListProxiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[18]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1800,7 @@ func (x *ListProxiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProxiesRequest.ProtoReflect.Descriptor instead.
 func (*ListProxiesRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListProxiesRequest) GetFleet() string {
@@ -1760,7 +1843,7 @@ type ListProxiesResponse struct {
 
 func (x *ListProxiesResponse) Reset() {
 	*x = ListProxiesResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1855,7 @@ func (x *ListProxiesResponse) String() string {
 func (*ListProxiesResponse) ProtoMessage() {}
 
 func (x *ListProxiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[19]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1868,7 @@ func (x *ListProxiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProxiesResponse.ProtoReflect.Descriptor instead.
 func (*ListProxiesResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{19}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListProxiesResponse) GetProxies() []*Proxy {
@@ -1833,7 +1916,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +1928,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[20]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +1941,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{20}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Proxy) GetProxyId() string {
@@ -1971,7 +2054,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2066,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[21]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2079,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{21}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Endpoint) GetNetwork() string {
@@ -2038,7 +2121,7 @@ type WatchProxiesRequest struct {
 
 func (x *WatchProxiesRequest) Reset() {
 	*x = WatchProxiesRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2133,7 @@ func (x *WatchProxiesRequest) String() string {
 func (*WatchProxiesRequest) ProtoMessage() {}
 
 func (x *WatchProxiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[22]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2146,7 @@ func (x *WatchProxiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchProxiesRequest.ProtoReflect.Descriptor instead.
 func (*WatchProxiesRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{22}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchProxiesRequest) GetFleet() string {
@@ -2093,7 +2176,7 @@ type WatchProxiesResponse struct {
 
 func (x *WatchProxiesResponse) Reset() {
 	*x = WatchProxiesResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2188,7 @@ func (x *WatchProxiesResponse) String() string {
 func (*WatchProxiesResponse) ProtoMessage() {}
 
 func (x *WatchProxiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[23]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2201,7 @@ func (x *WatchProxiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchProxiesResponse.ProtoReflect.Descriptor instead.
 func (*WatchProxiesResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{23}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchProxiesResponse) GetKind() WatchProxiesResponse_Kind {
@@ -2152,7 +2235,7 @@ type WatchLeasesRequest struct {
 
 func (x *WatchLeasesRequest) Reset() {
 	*x = WatchLeasesRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2247,7 @@ func (x *WatchLeasesRequest) String() string {
 func (*WatchLeasesRequest) ProtoMessage() {}
 
 func (x *WatchLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[24]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2260,7 @@ func (x *WatchLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchLeasesRequest.ProtoReflect.Descriptor instead.
 func (*WatchLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{24}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchLeasesRequest) GetFleet() string {
@@ -2206,7 +2289,7 @@ type WatchLeasesResponse struct {
 
 func (x *WatchLeasesResponse) Reset() {
 	*x = WatchLeasesResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2301,7 @@ func (x *WatchLeasesResponse) String() string {
 func (*WatchLeasesResponse) ProtoMessage() {}
 
 func (x *WatchLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[25]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2314,7 @@ func (x *WatchLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchLeasesResponse.ProtoReflect.Descriptor instead.
 func (*WatchLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{25}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchLeasesResponse) GetKind() WatchLeasesResponse_Kind {
@@ -2296,7 +2379,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2391,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[26]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2404,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{26}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StreamRequest) GetCommands() []*StreamCommand {
@@ -2349,7 +2432,7 @@ type StreamCommand struct {
 
 func (x *StreamCommand) Reset() {
 	*x = StreamCommand{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2444,7 @@ func (x *StreamCommand) String() string {
 func (*StreamCommand) ProtoMessage() {}
 
 func (x *StreamCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[27]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2457,7 @@ func (x *StreamCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCommand.ProtoReflect.Descriptor instead.
 func (*StreamCommand) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{27}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StreamCommand) GetSeq() uint64 {
@@ -2482,7 +2565,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2577,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[28]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2590,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{28}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StreamResponse) GetAnswers() []*StreamAnswer {
@@ -2543,7 +2626,7 @@ type StreamAnswer struct {
 
 func (x *StreamAnswer) Reset() {
 	*x = StreamAnswer{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2638,7 @@ func (x *StreamAnswer) String() string {
 func (*StreamAnswer) ProtoMessage() {}
 
 func (x *StreamAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[29]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2651,7 @@ func (x *StreamAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamAnswer.ProtoReflect.Descriptor instead.
 func (*StreamAnswer) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{29}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StreamAnswer) GetSeq() uint64 {
@@ -2697,7 +2780,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2792,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[30]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2805,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{30}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Refusal) GetReason() Refusal_Reason {
@@ -2778,7 +2861,7 @@ type FieldViolation struct {
 
 func (x *FieldViolation) Reset() {
 	*x = FieldViolation{}
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2873,7 @@ func (x *FieldViolation) String() string {
 func (*FieldViolation) ProtoMessage() {}
 
 func (x *FieldViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_shoal_lease_v1_lease_proto_msgTypes[31]
+	mi := &file_shoal_lease_v1_lease_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2886,7 @@ func (x *FieldViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
 func (*FieldViolation) Descriptor() ([]byte, []int) {
-	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{31}
+	return file_shoal_lease_v1_lease_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FieldViolation) GetField() string {
@@ -2854,7 +2937,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\n" +
 	"_min_count\"@\n" +
 	"\x0fAcquireResponse\x12-\n" +
-	"\x06leases\x18\x01 \x03(\v2\x15.shoal.lease.v1.LeaseR\x06leases\"\xa1\x06\n" +
+	"\x06leases\x18\x01 \x03(\v2\x15.shoal.lease.v1.LeaseR\x06leases\"\xd1\x06\n" +
 	"\x05Lease\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1f\n" +
@@ -2884,10 +2967,14 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"playwright\x120\n" +
 	"\x03env\x18\x16 \x03(\v2\x1e.shoal.lease.v1.Lease.EnvEntryR\x03env\x12\x14\n" +
 	"\x05moved\x18\x17 \x01(\bR\x05moved\x12\x1a\n" +
-	"\bdraining\x18\x18 \x01(\bR\bdraining\x1a6\n" +
+	"\bdraining\x18\x18 \x01(\bR\bdraining\x12.\n" +
+	"\x06limits\x18\x19 \x01(\v2\x16.shoal.lease.v1.LimitsR\x06limits\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\\\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
+	"\x06Limits\x12'\n" +
+	"\x0fmax_concurrency\x18\x01 \x01(\x05R\x0emaxConcurrency\x12<\n" +
+	"\fmin_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vminInterval\"\\\n" +
 	"\n" +
 	"Playwright\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x1a\n" +
@@ -2895,7 +2982,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\bpassword\x18\x03 \x01(\tR\bpassword\"V\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12+\n" +
-	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x9f\x02\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\xcf\x02\n" +
 	"\rRenewResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x1f\n" +
 	"\vttl_seconds\x18\x02 \x01(\x05R\n" +
@@ -2906,7 +2993,8 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
 	"\fexit_changed\x18\x06 \x01(\bR\vexitChanged\x12\x12\n" +
 	"\x04exit\x18\a \x01(\tR\x04exit\x12\x14\n" +
-	"\x05exits\x18\t \x03(\tR\x05exits\"\x90\x02\n" +
+	"\x05exits\x18\t \x03(\tR\x05exits\x12.\n" +
+	"\x06limits\x18\b \x01(\v2\x16.shoal.lease.v1.LimitsR\x06limits\"\x90\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1c.shoal.lease.v1.Outcome.KindR\x04kind\x12\x14\n" +
 	"\x05pages\x18\x02 \x01(\x05R\x05pages\x12:\n" +
@@ -2928,9 +3016,10 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\rReportRequest\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x121\n" +
-	"\aoutcome\x18\x03 \x01(\v2\x17.shoal.lease.v1.OutcomeR\aoutcome\"G\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x17.shoal.lease.v1.OutcomeR\aoutcome\"w\n" +
 	"\x0eReportResponse\x125\n" +
-	"\bcooldown\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\"M\n" +
+	"\bcooldown\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\x12.\n" +
+	"\x06limits\x18\x02 \x01(\v2\x16.shoal.lease.v1.LimitsR\x06limits\"M\n" +
 	"\x12ReportBatchRequest\x127\n" +
 	"\areports\x18\x01 \x03(\v2\x1d.shoal.lease.v1.ReportRequestR\areports\"M\n" +
 	"\x13ReportBatchResponse\x126\n" +
@@ -3106,7 +3195,7 @@ func file_shoal_lease_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_shoal_lease_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_shoal_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_shoal_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_shoal_lease_v1_lease_proto_goTypes = []any{
 	(Outcome_Kind)(0),              // 0: shoal.lease.v1.Outcome.Kind
 	(WatchProxiesResponse_Kind)(0), // 1: shoal.lease.v1.WatchProxiesResponse.Kind
@@ -3117,112 +3206,117 @@ var file_shoal_lease_v1_lease_proto_goTypes = []any{
 	(*AcquireRequest)(nil),         // 6: shoal.lease.v1.AcquireRequest
 	(*AcquireResponse)(nil),        // 7: shoal.lease.v1.AcquireResponse
 	(*Lease)(nil),                  // 8: shoal.lease.v1.Lease
-	(*Playwright)(nil),             // 9: shoal.lease.v1.Playwright
-	(*RenewRequest)(nil),           // 10: shoal.lease.v1.RenewRequest
-	(*RenewResponse)(nil),          // 11: shoal.lease.v1.RenewResponse
-	(*Outcome)(nil),                // 12: shoal.lease.v1.Outcome
-	(*ReleaseRequest)(nil),         // 13: shoal.lease.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),        // 14: shoal.lease.v1.ReleaseResponse
-	(*ReportRequest)(nil),          // 15: shoal.lease.v1.ReportRequest
-	(*ReportResponse)(nil),         // 16: shoal.lease.v1.ReportResponse
-	(*ReportBatchRequest)(nil),     // 17: shoal.lease.v1.ReportBatchRequest
-	(*ReportBatchResponse)(nil),    // 18: shoal.lease.v1.ReportBatchResponse
-	(*ReportResult)(nil),           // 19: shoal.lease.v1.ReportResult
-	(*Failure)(nil),                // 20: shoal.lease.v1.Failure
-	(*GetLeaseRequest)(nil),        // 21: shoal.lease.v1.GetLeaseRequest
-	(*GetLeaseResponse)(nil),       // 22: shoal.lease.v1.GetLeaseResponse
-	(*ListProxiesRequest)(nil),     // 23: shoal.lease.v1.ListProxiesRequest
-	(*ListProxiesResponse)(nil),    // 24: shoal.lease.v1.ListProxiesResponse
-	(*Proxy)(nil),                  // 25: shoal.lease.v1.Proxy
-	(*Endpoint)(nil),               // 26: shoal.lease.v1.Endpoint
-	(*WatchProxiesRequest)(nil),    // 27: shoal.lease.v1.WatchProxiesRequest
-	(*WatchProxiesResponse)(nil),   // 28: shoal.lease.v1.WatchProxiesResponse
-	(*WatchLeasesRequest)(nil),     // 29: shoal.lease.v1.WatchLeasesRequest
-	(*WatchLeasesResponse)(nil),    // 30: shoal.lease.v1.WatchLeasesResponse
-	(*StreamRequest)(nil),          // 31: shoal.lease.v1.StreamRequest
-	(*StreamCommand)(nil),          // 32: shoal.lease.v1.StreamCommand
-	(*StreamResponse)(nil),         // 33: shoal.lease.v1.StreamResponse
-	(*StreamAnswer)(nil),           // 34: shoal.lease.v1.StreamAnswer
-	(*Refusal)(nil),                // 35: shoal.lease.v1.Refusal
-	(*FieldViolation)(nil),         // 36: shoal.lease.v1.FieldViolation
-	nil,                            // 37: shoal.lease.v1.Selector.LabelsEntry
-	nil,                            // 38: shoal.lease.v1.Lease.EnvEntry
-	nil,                            // 39: shoal.lease.v1.Proxy.LabelsEntry
-	(*durationpb.Duration)(nil),    // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
+	(*Limits)(nil),                 // 9: shoal.lease.v1.Limits
+	(*Playwright)(nil),             // 10: shoal.lease.v1.Playwright
+	(*RenewRequest)(nil),           // 11: shoal.lease.v1.RenewRequest
+	(*RenewResponse)(nil),          // 12: shoal.lease.v1.RenewResponse
+	(*Outcome)(nil),                // 13: shoal.lease.v1.Outcome
+	(*ReleaseRequest)(nil),         // 14: shoal.lease.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),        // 15: shoal.lease.v1.ReleaseResponse
+	(*ReportRequest)(nil),          // 16: shoal.lease.v1.ReportRequest
+	(*ReportResponse)(nil),         // 17: shoal.lease.v1.ReportResponse
+	(*ReportBatchRequest)(nil),     // 18: shoal.lease.v1.ReportBatchRequest
+	(*ReportBatchResponse)(nil),    // 19: shoal.lease.v1.ReportBatchResponse
+	(*ReportResult)(nil),           // 20: shoal.lease.v1.ReportResult
+	(*Failure)(nil),                // 21: shoal.lease.v1.Failure
+	(*GetLeaseRequest)(nil),        // 22: shoal.lease.v1.GetLeaseRequest
+	(*GetLeaseResponse)(nil),       // 23: shoal.lease.v1.GetLeaseResponse
+	(*ListProxiesRequest)(nil),     // 24: shoal.lease.v1.ListProxiesRequest
+	(*ListProxiesResponse)(nil),    // 25: shoal.lease.v1.ListProxiesResponse
+	(*Proxy)(nil),                  // 26: shoal.lease.v1.Proxy
+	(*Endpoint)(nil),               // 27: shoal.lease.v1.Endpoint
+	(*WatchProxiesRequest)(nil),    // 28: shoal.lease.v1.WatchProxiesRequest
+	(*WatchProxiesResponse)(nil),   // 29: shoal.lease.v1.WatchProxiesResponse
+	(*WatchLeasesRequest)(nil),     // 30: shoal.lease.v1.WatchLeasesRequest
+	(*WatchLeasesResponse)(nil),    // 31: shoal.lease.v1.WatchLeasesResponse
+	(*StreamRequest)(nil),          // 32: shoal.lease.v1.StreamRequest
+	(*StreamCommand)(nil),          // 33: shoal.lease.v1.StreamCommand
+	(*StreamResponse)(nil),         // 34: shoal.lease.v1.StreamResponse
+	(*StreamAnswer)(nil),           // 35: shoal.lease.v1.StreamAnswer
+	(*Refusal)(nil),                // 36: shoal.lease.v1.Refusal
+	(*FieldViolation)(nil),         // 37: shoal.lease.v1.FieldViolation
+	nil,                            // 38: shoal.lease.v1.Selector.LabelsEntry
+	nil,                            // 39: shoal.lease.v1.Lease.EnvEntry
+	nil,                            // 40: shoal.lease.v1.Proxy.LabelsEntry
+	(*durationpb.Duration)(nil),    // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 42: google.protobuf.Timestamp
 }
 var file_shoal_lease_v1_lease_proto_depIdxs = []int32{
-	37, // 0: shoal.lease.v1.Selector.labels:type_name -> shoal.lease.v1.Selector.LabelsEntry
+	38, // 0: shoal.lease.v1.Selector.labels:type_name -> shoal.lease.v1.Selector.LabelsEntry
 	5,  // 1: shoal.lease.v1.AcquireRequest.selector:type_name -> shoal.lease.v1.Selector
-	40, // 2: shoal.lease.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
+	41, // 2: shoal.lease.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
 	8,  // 3: shoal.lease.v1.AcquireResponse.leases:type_name -> shoal.lease.v1.Lease
-	41, // 4: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	9,  // 5: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
-	38, // 6: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
-	40, // 7: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
-	41, // 8: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 9: shoal.lease.v1.Outcome.kind:type_name -> shoal.lease.v1.Outcome.Kind
-	40, // 10: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
-	12, // 11: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	12, // 12: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	40, // 13: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
-	15, // 14: shoal.lease.v1.ReportBatchRequest.reports:type_name -> shoal.lease.v1.ReportRequest
-	19, // 15: shoal.lease.v1.ReportBatchResponse.results:type_name -> shoal.lease.v1.ReportResult
-	20, // 16: shoal.lease.v1.ReportResult.error:type_name -> shoal.lease.v1.Failure
-	16, // 17: shoal.lease.v1.ReportResult.report:type_name -> shoal.lease.v1.ReportResponse
-	35, // 18: shoal.lease.v1.Failure.refusal:type_name -> shoal.lease.v1.Refusal
-	8,  // 19: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
-	5,  // 20: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
-	25, // 21: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
-	39, // 22: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
-	26, // 23: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
-	5,  // 24: shoal.lease.v1.WatchProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
-	1,  // 25: shoal.lease.v1.WatchProxiesResponse.kind:type_name -> shoal.lease.v1.WatchProxiesResponse.Kind
-	25, // 26: shoal.lease.v1.WatchProxiesResponse.proxy:type_name -> shoal.lease.v1.Proxy
-	2,  // 27: shoal.lease.v1.WatchLeasesResponse.kind:type_name -> shoal.lease.v1.WatchLeasesResponse.Kind
-	41, // 28: shoal.lease.v1.WatchLeasesResponse.deadline:type_name -> google.protobuf.Timestamp
-	3,  // 29: shoal.lease.v1.WatchLeasesResponse.end:type_name -> shoal.lease.v1.WatchLeasesResponse.End
-	32, // 30: shoal.lease.v1.StreamRequest.commands:type_name -> shoal.lease.v1.StreamCommand
-	6,  // 31: shoal.lease.v1.StreamCommand.acquire:type_name -> shoal.lease.v1.AcquireRequest
-	10, // 32: shoal.lease.v1.StreamCommand.renew:type_name -> shoal.lease.v1.RenewRequest
-	13, // 33: shoal.lease.v1.StreamCommand.release:type_name -> shoal.lease.v1.ReleaseRequest
-	15, // 34: shoal.lease.v1.StreamCommand.report:type_name -> shoal.lease.v1.ReportRequest
-	21, // 35: shoal.lease.v1.StreamCommand.get_lease:type_name -> shoal.lease.v1.GetLeaseRequest
-	34, // 36: shoal.lease.v1.StreamResponse.answers:type_name -> shoal.lease.v1.StreamAnswer
-	20, // 37: shoal.lease.v1.StreamAnswer.error:type_name -> shoal.lease.v1.Failure
-	7,  // 38: shoal.lease.v1.StreamAnswer.acquire:type_name -> shoal.lease.v1.AcquireResponse
-	11, // 39: shoal.lease.v1.StreamAnswer.renew:type_name -> shoal.lease.v1.RenewResponse
-	14, // 40: shoal.lease.v1.StreamAnswer.release:type_name -> shoal.lease.v1.ReleaseResponse
-	16, // 41: shoal.lease.v1.StreamAnswer.report:type_name -> shoal.lease.v1.ReportResponse
-	22, // 42: shoal.lease.v1.StreamAnswer.get_lease:type_name -> shoal.lease.v1.GetLeaseResponse
-	4,  // 43: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
-	40, // 44: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
-	36, // 45: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
-	6,  // 46: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
-	10, // 47: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
-	13, // 48: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
-	15, // 49: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
-	21, // 50: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
-	17, // 51: shoal.lease.v1.LeaseService.ReportBatch:input_type -> shoal.lease.v1.ReportBatchRequest
-	23, // 52: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
-	27, // 53: shoal.lease.v1.LeaseService.WatchProxies:input_type -> shoal.lease.v1.WatchProxiesRequest
-	29, // 54: shoal.lease.v1.LeaseService.WatchLeases:input_type -> shoal.lease.v1.WatchLeasesRequest
-	31, // 55: shoal.lease.v1.LeaseService.Stream:input_type -> shoal.lease.v1.StreamRequest
-	7,  // 56: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
-	11, // 57: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
-	14, // 58: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
-	16, // 59: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
-	22, // 60: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
-	18, // 61: shoal.lease.v1.LeaseService.ReportBatch:output_type -> shoal.lease.v1.ReportBatchResponse
-	24, // 62: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
-	28, // 63: shoal.lease.v1.LeaseService.WatchProxies:output_type -> shoal.lease.v1.WatchProxiesResponse
-	30, // 64: shoal.lease.v1.LeaseService.WatchLeases:output_type -> shoal.lease.v1.WatchLeasesResponse
-	33, // 65: shoal.lease.v1.LeaseService.Stream:output_type -> shoal.lease.v1.StreamResponse
-	56, // [56:66] is the sub-list for method output_type
-	46, // [46:56] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	42, // 4: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	10, // 5: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
+	39, // 6: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
+	9,  // 7: shoal.lease.v1.Lease.limits:type_name -> shoal.lease.v1.Limits
+	41, // 8: shoal.lease.v1.Limits.min_interval:type_name -> google.protobuf.Duration
+	41, // 9: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
+	42, // 10: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	9,  // 11: shoal.lease.v1.RenewResponse.limits:type_name -> shoal.lease.v1.Limits
+	0,  // 12: shoal.lease.v1.Outcome.kind:type_name -> shoal.lease.v1.Outcome.Kind
+	41, // 13: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
+	13, // 14: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	13, // 15: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	41, // 16: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
+	9,  // 17: shoal.lease.v1.ReportResponse.limits:type_name -> shoal.lease.v1.Limits
+	16, // 18: shoal.lease.v1.ReportBatchRequest.reports:type_name -> shoal.lease.v1.ReportRequest
+	20, // 19: shoal.lease.v1.ReportBatchResponse.results:type_name -> shoal.lease.v1.ReportResult
+	21, // 20: shoal.lease.v1.ReportResult.error:type_name -> shoal.lease.v1.Failure
+	17, // 21: shoal.lease.v1.ReportResult.report:type_name -> shoal.lease.v1.ReportResponse
+	36, // 22: shoal.lease.v1.Failure.refusal:type_name -> shoal.lease.v1.Refusal
+	8,  // 23: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
+	5,  // 24: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	26, // 25: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
+	40, // 26: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
+	27, // 27: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
+	5,  // 28: shoal.lease.v1.WatchProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	1,  // 29: shoal.lease.v1.WatchProxiesResponse.kind:type_name -> shoal.lease.v1.WatchProxiesResponse.Kind
+	26, // 30: shoal.lease.v1.WatchProxiesResponse.proxy:type_name -> shoal.lease.v1.Proxy
+	2,  // 31: shoal.lease.v1.WatchLeasesResponse.kind:type_name -> shoal.lease.v1.WatchLeasesResponse.Kind
+	42, // 32: shoal.lease.v1.WatchLeasesResponse.deadline:type_name -> google.protobuf.Timestamp
+	3,  // 33: shoal.lease.v1.WatchLeasesResponse.end:type_name -> shoal.lease.v1.WatchLeasesResponse.End
+	33, // 34: shoal.lease.v1.StreamRequest.commands:type_name -> shoal.lease.v1.StreamCommand
+	6,  // 35: shoal.lease.v1.StreamCommand.acquire:type_name -> shoal.lease.v1.AcquireRequest
+	11, // 36: shoal.lease.v1.StreamCommand.renew:type_name -> shoal.lease.v1.RenewRequest
+	14, // 37: shoal.lease.v1.StreamCommand.release:type_name -> shoal.lease.v1.ReleaseRequest
+	16, // 38: shoal.lease.v1.StreamCommand.report:type_name -> shoal.lease.v1.ReportRequest
+	22, // 39: shoal.lease.v1.StreamCommand.get_lease:type_name -> shoal.lease.v1.GetLeaseRequest
+	35, // 40: shoal.lease.v1.StreamResponse.answers:type_name -> shoal.lease.v1.StreamAnswer
+	21, // 41: shoal.lease.v1.StreamAnswer.error:type_name -> shoal.lease.v1.Failure
+	7,  // 42: shoal.lease.v1.StreamAnswer.acquire:type_name -> shoal.lease.v1.AcquireResponse
+	12, // 43: shoal.lease.v1.StreamAnswer.renew:type_name -> shoal.lease.v1.RenewResponse
+	15, // 44: shoal.lease.v1.StreamAnswer.release:type_name -> shoal.lease.v1.ReleaseResponse
+	17, // 45: shoal.lease.v1.StreamAnswer.report:type_name -> shoal.lease.v1.ReportResponse
+	23, // 46: shoal.lease.v1.StreamAnswer.get_lease:type_name -> shoal.lease.v1.GetLeaseResponse
+	4,  // 47: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
+	41, // 48: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
+	37, // 49: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
+	6,  // 50: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
+	11, // 51: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
+	14, // 52: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
+	16, // 53: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
+	22, // 54: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
+	18, // 55: shoal.lease.v1.LeaseService.ReportBatch:input_type -> shoal.lease.v1.ReportBatchRequest
+	24, // 56: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
+	28, // 57: shoal.lease.v1.LeaseService.WatchProxies:input_type -> shoal.lease.v1.WatchProxiesRequest
+	30, // 58: shoal.lease.v1.LeaseService.WatchLeases:input_type -> shoal.lease.v1.WatchLeasesRequest
+	32, // 59: shoal.lease.v1.LeaseService.Stream:input_type -> shoal.lease.v1.StreamRequest
+	7,  // 60: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
+	12, // 61: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
+	15, // 62: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
+	17, // 63: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
+	23, // 64: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
+	19, // 65: shoal.lease.v1.LeaseService.ReportBatch:output_type -> shoal.lease.v1.ReportBatchResponse
+	25, // 66: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
+	29, // 67: shoal.lease.v1.LeaseService.WatchProxies:output_type -> shoal.lease.v1.WatchProxiesResponse
+	31, // 68: shoal.lease.v1.LeaseService.WatchLeases:output_type -> shoal.lease.v1.WatchLeasesResponse
+	34, // 69: shoal.lease.v1.LeaseService.Stream:output_type -> shoal.lease.v1.StreamResponse
+	60, // [60:70] is the sub-list for method output_type
+	50, // [50:60] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_shoal_lease_v1_lease_proto_init() }
@@ -3231,14 +3325,14 @@ func file_shoal_lease_v1_lease_proto_init() {
 		return
 	}
 	file_shoal_lease_v1_lease_proto_msgTypes[1].OneofWrappers = []any{}
-	file_shoal_lease_v1_lease_proto_msgTypes[27].OneofWrappers = []any{
+	file_shoal_lease_v1_lease_proto_msgTypes[28].OneofWrappers = []any{
 		(*StreamCommand_Acquire)(nil),
 		(*StreamCommand_Renew)(nil),
 		(*StreamCommand_Release)(nil),
 		(*StreamCommand_Report)(nil),
 		(*StreamCommand_GetLease)(nil),
 	}
-	file_shoal_lease_v1_lease_proto_msgTypes[29].OneofWrappers = []any{
+	file_shoal_lease_v1_lease_proto_msgTypes[30].OneofWrappers = []any{
 		(*StreamAnswer_Error)(nil),
 		(*StreamAnswer_Acquire)(nil),
 		(*StreamAnswer_Renew)(nil),
@@ -3252,7 +3346,7 @@ func file_shoal_lease_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shoal_lease_v1_lease_proto_rawDesc), len(file_shoal_lease_v1_lease_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

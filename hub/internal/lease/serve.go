@@ -220,7 +220,9 @@ func (e *Engine) fitting(k *kind) *waiter {
 			continue
 		}
 		if !e.enough(k, v, l.target) {
-			full = v
+			if k.key.least == 1 { // else exits' paces may have decided
+				full = v
+			}
 			continue
 		}
 		return l.waiters[0]

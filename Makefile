@@ -38,6 +38,11 @@ test: packages ## unit tests of every module with the race detector, controllers
 	echo "== hack"; (cd hack && GOWORK=off go test ./...) || failed="$$failed hack"; \
 	[ -z "$$failed" ] || { echo "make test: failed in:$$failed" >&2; exit 1; }; echo "make test: every module passed"
 
+.PHONY: test-clients
+test-clients: ## the clients of docs/leasing.md against a real hub and Squid; apart from make test, as it installs 300 MB of them
+	@hack/packages $(TEST_PACKAGES) $(CLIENT_PACKAGES)
+	@cd hub && SHOAL_TEST_CLIENTS=1 go test -count=1 -timeout=30m ./internal/leaseapi/crawlers
+
 .PHONY: e2e
 e2e: packages ## the whole story on real clusters
 	@hack/e2e $(E2E_FLAGS)
@@ -101,3 +106,6 @@ packages:
 
 # What the tests call by name and Go cannot build.
 TEST_PACKAGES := squid redis-server
+
+# What the programs of docs/leasing.md are written for.
+CLIENT_PACKAGES := curl jq python3-requests python3-aiohttp python3-scrapy nodejs npm chromium

@@ -35,6 +35,9 @@ type Options struct {
 	// OnChange is called when what the hub says of a lease has changed: it drains, its exit or its limits are others. It
 	// runs on the goroutine that renews the lease or makes the report, and must not wait for the lease. It may be nil.
 	OnChange func(lease *Lease, state State)
+	// Watch learns at once, over one stream for the client, what else the next renewal would tell, minutes later: for
+	// leases that are held for long. The Service then needs WatchLeases. A hub that has no such call is left at renewals.
+	Watch bool
 	// Logger gets what nobody waits for: leases that were lost, releases that failed. Discarded by default.
 	Logger *slog.Logger
 }
@@ -46,10 +49,11 @@ type Client struct {
 	callTimeout time.Duration
 	onChange    func(*Lease, State)
 	log         *slog.Logger
+	watcher     *watcher // nil without Watch
 
 	ctx   context.Context // of all that goes on in the background
 	close context.CancelCauseFunc
-	busy  sync.WaitGroup // Acquires, and what undoes them
+	busy  sync.WaitGroup // Acquires, what undoes them, reports, and the watch
 
 	mu     sync.Mutex // guards what follows, and adding to busy
 	closed bool
@@ -70,6 +74,15 @@ func New(o Options) (*Client, error) {
 	c := &Client{
 		service: o.Service, retry: o.Retry.orDefault(), callTimeout: o.CallTimeout, onChange: o.OnChange, log: o.Logger,
 		leases: map[*Lease]struct{}{},
+	}
+	if o.Watch {
+		service, ok := o.Service.(watched)
+		if !ok {
+			return nil, errors.New("leaseclient: Options.Watch needs a Service with WatchLeases; Hub.Service makes one")
+		}
+		c.watcher = &watcher{open: func(ctx context.Context) (events, error) {
+			return service.WatchLeases(ctx, &leasev1.WatchLeasesRequest{})
+		}}
 	}
 	c.ctx, c.close = context.WithCancelCause(context.Background())
 	return c, nil
@@ -156,6 +169,9 @@ func (c *Client) hold(granted []*leasev1.Lease, sent time.Time) ([]*Lease, error
 	for _, l := range leases {
 		c.leases[l] = struct{}{}
 		go l.renew()
+	}
+	if c.watcher != nil {
+		c.watcher.start.Do(func() { c.busy.Go(c.watch) })
 	}
 	return leases, nil
 }

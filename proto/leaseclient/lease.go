@@ -37,6 +37,7 @@ type Lease struct {
 	ctx     context.Context // ends with the lease
 	cancel  context.CancelFunc
 	done    chan struct{}
+	due     chan time.Duration // makes the next renewal due within a time
 
 	mu         sync.Mutex // guards what follows
 	state      State
@@ -52,7 +53,7 @@ type Lease struct {
 func newLease(c *Client, granted *leasev1.Lease, proxy *url.URL, sent time.Time) *Lease {
 	l := &Lease{
 		client: c, granted: granted, proxy: proxy, pace: newPace(),
-		done: make(chan struct{}), changed: make(chan struct{}), released: make(chan struct{}),
+		done: make(chan struct{}), due: make(chan time.Duration, 1), changed: make(chan struct{}), released: make(chan struct{}),
 		state: State{
 			Expires: sent.Add(time.Duration(granted.GetTtlSeconds()) * time.Second), Draining: granted.GetDraining(), Exit: granted.GetExit(),
 		},

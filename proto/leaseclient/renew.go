@@ -23,7 +23,7 @@ func (l *Lease) renew() {
 		expires, after := l.state.Expires, l.renewAfter
 		l.mu.Unlock()
 		wait := max(renewFloor, time.Duration((1-renewJitter*rand.Float64())*float64(after)))
-		if sleep(l.ctx, min(wait, time.Until(expires))) != nil {
+		if l.untilDue(wait, expires) != nil {
 			return
 		}
 		if err := l.renewUntil(expires); err != nil {
@@ -33,6 +33,20 @@ func (l *Lease) renew() {
 			}
 			return
 		}
+	}
+}
+
+// untilDue waits for the next renewal, or until something has happened that makes it due.
+func (l *Lease) untilDue(wait time.Duration, expires time.Time) error {
+	timer := time.NewTimer(min(wait, time.Until(expires)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case soon := <-l.due:
+		return sleep(l.ctx, min(soon, time.Until(expires)))
+	case <-l.ctx.Done():
+		return context.Cause(l.ctx)
 	}
 }
 

@@ -26,9 +26,9 @@ type seat struct {
 	count   int32            // the sum of pages
 }
 
-// newSeat is a seat with the caller on it. Its connections end with the lease, whatever ends that.
-func (t *Transport) newSeat(l *Lease) *seat {
-	s := &seat{lease: l, conns: t.open(l), uses: 1}
+// newSeat is a seat with the caller on it, for its request alone or to be shared. Its connections end with the lease, whatever ends that.
+func (t *Transport) newSeat(l *Lease, alone bool) *seat {
+	s := &seat{lease: l, conns: t.open(l, alone), uses: 1, retired: alone}
 	context.AfterFunc(l.ctx, s.conns.CloseIdleConnections)
 	return s
 }
@@ -49,9 +49,7 @@ func (t *Transport) sit(ctx context.Context, key string, want *leasev1.AcquireRe
 		if err != nil {
 			return nil, err
 		}
-		s := t.newSeat(l)
-		s.retired = true
-		return s, nil
+		return t.newSeat(l, true), nil
 	}
 	for {
 		s, err := t.join(ctx, key, want)
@@ -112,7 +110,7 @@ func (t *Transport) lease(ctx context.Context, s *session, key string, want *lea
 		s.err = context.Canceled
 		l.releaseSoon(nil)
 	default:
-		s.seat = t.newSeat(l)
+		s.seat = t.newSeat(l, false)
 		s.seat.key, s.seat.uses, s.seat.fresh, s.seat.pages = key, 0, true, map[string]int32{}
 		s.seat.idle = time.AfterFunc(t.idle, func() { s.seat.retire(t) })
 	}

@@ -21,6 +21,8 @@ const (
 	reportPatience = 5 * time.Second
 	// reportMoment is how long an answer that speaks against its exit is held back for its report.
 	reportMoment = time.Second
+	// aloneIdle is how long a connection outlives its only request, at most.
+	aloneIdle = time.Second
 	// othersAtMost is how many leases are looked at to find one on another proxy.
 	othersAtMost = 3
 )
@@ -68,7 +70,7 @@ type Transport struct {
 	idle     time.Duration
 	classify func(*http.Response, error) *leasev1.Outcome
 	retries  int
-	open     func(*Lease) connections
+	open     func(l *Lease, alone bool) connections // alone: for one request
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*session
@@ -112,7 +114,15 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 		client: o.Client, acquire: o.Request, session: o.Session, idle: o.SessionIdle, classify: o.Classify, retries: o.Retries,
 		sessions: map[string]*session{},
 	}
-	t.open = func(l *Lease) connections { return through(o.Base, l.ProxyURL()) }
+	t.open = func(l *Lease, alone bool) connections {
+		transport := through(o.Base, l.ProxyURL())
+		if alone {
+			// Nobody will use the connection again. It is closed when the lease ends; one of HTTP/2 may not be seen to be
+			// idle yet, and then ends by this.
+			transport.IdleConnTimeout = aloneIdle
+		}
+		return transport
+	}
 	return t, nil
 }
 
@@ -271,8 +281,7 @@ func (t *Transport) another(ctx context.Context, u *use, key string, want *lease
 			passed = append(passed, leases[0])
 			continue
 		}
-		s := t.newSeat(leases[0])
-		s.retired = true
+		s := t.newSeat(leases[0], true)
 		if other, err := t.use(ctx, u.host, s); err == nil {
 			return other
 		}

@@ -77,7 +77,7 @@ func newSite(t *testing.T, c *Client, o TransportOptions) (*site, *Transport) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport.open = func(l *Lease) connections { return siteConns{site: s, lease: l} }
+	transport.open = func(l *Lease, _ bool) connections { return siteConns{site: s, lease: l} }
 	return s, transport
 }
 

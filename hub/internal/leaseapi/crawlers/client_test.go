@@ -84,6 +84,7 @@ func TestLeasePerRequest(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("exits: %v, want both in turn", seen)
 	}
+	w.site.awaitNoTunnel(t)
 	if told := w.outcomes(c); !slices.Equal(told, slices.Repeat([]string{"ok"}, 8)) {
 		t.Errorf("the hub was told %v, want eight pages", told)
 	}
@@ -106,8 +107,13 @@ func TestSessionStays(t *testing.T) {
 	if len(slices.Compact(leases)) != 1 || len(slices.Compact(exits)) != 1 {
 		t.Errorf("leases %v, exits %v; want one of each", leases, exits)
 	}
+	// The session's connections end with its lease.
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.site.awaitNoTunnel(t)
 	// Another process with the same token and key gets the same proxy.
-	again, err := c.Acquire(t.Context(), &leasev1.AcquireRequest{Fleet: "crawl/news", SessionKey: "login-7"})
+	again, err := w.client(leaseclient.Options{}).Acquire(t.Context(), &leasev1.AcquireRequest{Fleet: "crawl/news", SessionKey: "login-7"})
 	if err != nil || again.Granted().GetExit() != exits[0] {
 		t.Errorf("the session elsewhere: %v, %v", again, err)
 	}

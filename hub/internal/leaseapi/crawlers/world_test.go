@@ -221,13 +221,16 @@ type site struct {
 	banned map[string]int // status by exit
 	asked  []string       // exits, in order
 	hold   chan struct{}  // ends /slow
+	conns  map[net.Conn]bool
+	fewer  chan struct{} // gets something when a connection has ended
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{banned: map[string]int{}, hold: make(chan struct{})}
+	s := &site{banned: map[string]int{}, hold: make(chan struct{}), conns: map[net.Conn]bool{}, fewer: make(chan struct{}, 1)}
 	s.plain, s.secure = httptest.NewServer(s), httptest.NewUnstartedServer(s)
 	s.secure.EnableHTTP2 = true
+	s.secure.Config.ConnState = s.connState
 	s.secure.StartTLS()
 	t.Cleanup(s.plain.Close)
 	t.Cleanup(s.secure.Close)
@@ -254,6 +257,41 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-s.hold
 		fmt.Fprint(w, "the end")
+	}
+}
+
+func (s *site) connState(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		s.conns[conn] = true
+	case http.StateClosed, http.StateHijacked:
+		delete(s.conns, conn)
+		select {
+		case s.fewer <- struct{}{}:
+		default:
+		}
+	default:
+	}
+}
+
+// awaitNoTunnel waits until no connection by HTTPS is open.
+func (s *site) awaitNoTunnel(t *testing.T) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		s.mu.Lock()
+		n := len(s.conns)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-s.fewer:
+		case <-timeout:
+			t.Fatalf("%d tunnels of ended leases are open", n)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func newWorld(t *testing.T, kinds ...proxyKind) *world {
 			if bearer != token {
 				return leaseapi.Caller{}, leaseapi.ErrUnknownToken
 			}
-			return leaseapi.Caller{Principal: "token:news", AllowsFleet: func(string) bool { return true }}, nil
+			return leaseapi.Caller{Principal: "token:news", AllowsFleet: func(context.Context, string) (bool, error) { return true, nil }}, nil
 		}),
 	})
 	if err != nil {

@@ -331,6 +331,9 @@ func (h *hub) serveLeases(ctx context.Context) error {
 		Signer:        signer,
 		Owners:        ownersOf(h.owners),
 		Revoked:       h.keys.Refresh,
+		Notices:       h.keeper,
+		Serving:       h.ready.Load,
+		Clock:         h.Clock,
 		Logger:        log,
 	})
 	if err != nil {
@@ -345,7 +348,7 @@ func (h *hub) serveLeases(ctx context.Context) error {
 		h.stages.start(ctx, "leases certificate", follow)
 		config = own
 	}
-	h.stages.start(ctx, "leases", serve(leaseapi.NewServer(handler, config), h.open.leases, log, nil))
+	h.stages.start(ctx, "leases", serve(leaseapi.NewServer(handler, config), h.open.leases, log, handler.Shutdown))
 	return nil
 }
 

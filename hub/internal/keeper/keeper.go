@@ -237,7 +237,7 @@ func (k *Keeper) carryOut(ctx context.Context, calls []*call) error {
 	}
 	defer k.compact(ctx) // after the answers
 	k.waits.answer(b.answered)
-	k.hub.publish(b.notices)
+	k.hub.publish(b.records, b.notices)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/shoal-dev/shoal/hub/internal/lease"
@@ -13,8 +12,9 @@ const defaultBuffer = 256
 
 // SubscribeOptions choose what a subscriber gets.
 type SubscribeOptions struct {
-	// Wants chooses by whose lease it is; nil wants all. It is called on the keeper's goroutine and must return at
-	// once.
+	// Principal chooses the leases of one caller; "" those of all. Subscribers to others cost a notice nothing.
+	Principal lease.Principal
+	// Wants chooses further by whose lease it is; nil wants all. It must return at once.
 	Wants func(lease.Subject) bool
 	// Buffer is how many notices may wait: 256 by default. Beyond that the oldest are lost, and Next says so.
 	Buffer int
@@ -23,10 +23,11 @@ type SubscribeOptions struct {
 // Subscription is a bounded queue of notices for one reader. Its memory is bounded by its buffer: a reader that is too
 // slow loses notices and learns that it did, so it must ask for the present state then.
 type Subscription struct {
-	hub   *noticeHub
-	wants func(lease.Subject) bool
-	size  int
-	wake  chan struct{} // holds one token while there is something to read
+	hub       *noticeHub
+	principal lease.Principal
+	wants     func(lease.Subject) bool
+	size      int
+	wake      chan struct{} // holds one token while there is something to read
 
 	mu     sync.Mutex
 	queue  []lease.Notice
@@ -36,9 +37,10 @@ type Subscription struct {
 
 // noticeHub hands notices to subscribers. It never waits for one.
 type noticeHub struct {
-	mu     sync.Mutex
-	subs   []*Subscription
-	closed bool
+	mu      sync.Mutex
+	subs    map[lease.Principal]map[*Subscription]struct{}
+	changes map[*Changes]struct{}
+	closed  bool
 }
 
 // Subscribe begins to collect notices. Close must be called in the end.
@@ -46,15 +48,37 @@ func (k *Keeper) Subscribe(opts SubscribeOptions) *Subscription {
 	if opts.Buffer <= 0 {
 		opts.Buffer = defaultBuffer
 	}
-	s := &Subscription{hub: &k.hub, wants: opts.Wants, size: opts.Buffer, wake: make(chan struct{}, 1)}
+	s := &Subscription{
+		hub: &k.hub, principal: opts.Principal, wants: opts.Wants, size: opts.Buffer, wake: make(chan struct{}, 1),
+	}
 	k.hub.mu.Lock()
 	defer k.hub.mu.Unlock()
 	if k.hub.closed {
 		s.end()
 		return s
 	}
-	k.hub.subs = append(k.hub.subs, s)
+	if k.hub.subs == nil {
+		k.hub.subs = map[lease.Principal]map[*Subscription]struct{}{}
+	}
+	if k.hub.subs[s.principal] == nil {
+		k.hub.subs[s.principal] = map[*Subscription]struct{}{}
+	}
+	k.hub.subs[s.principal][s] = struct{}{}
 	return s
+}
+
+// Ready receives when there is something to [Subscription.Take]; now and then when there is not. It is for a reader who
+// waits for other things as well.
+func (s *Subscription) Ready() <-chan struct{} { return s.wake }
+
+// Take is Next without waiting: there may be no notices. Open is false once the keeper has stopped or the subscription was
+// closed, and nothing is left.
+func (s *Subscription) Take() (notices []lease.Notice, lost, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	notices, lost = s.queue, s.lost
+	s.queue, s.lost = nil, false
+	return notices, lost, len(notices) > 0 || !s.closed
 }
 
 // Next waits for notices and returns all that wait, in their order. Lost says that older ones were dropped before them.
@@ -62,15 +86,11 @@ func (k *Keeper) Subscribe(opts SubscribeOptions) *Subscription {
 // context's error.
 func (s *Subscription) Next(ctx context.Context) (notices []lease.Notice, lost bool, err error) {
 	for {
-		s.mu.Lock()
-		notices, lost = s.queue, s.lost
-		s.queue, s.lost = nil, false
-		closed := s.closed
-		s.mu.Unlock()
+		notices, lost, open := s.Take()
 		switch {
 		case len(notices) > 0:
 			return notices, lost, nil
-		case closed:
+		case !open:
 			return nil, false, &Unavailable{}
 		}
 		select {
@@ -84,7 +104,10 @@ func (s *Subscription) Next(ctx context.Context) (notices []lease.Notice, lost b
 // Close ends the subscription. It may be called more than once.
 func (s *Subscription) Close() {
 	s.hub.mu.Lock()
-	s.hub.subs = slices.DeleteFunc(s.hub.subs, func(other *Subscription) bool { return other == s })
+	delete(s.hub.subs[s.principal], s)
+	if len(s.hub.subs[s.principal]) == 0 {
+		delete(s.hub.subs, s.principal)
+	}
 	s.hub.mu.Unlock()
 	s.end()
 }
@@ -93,12 +116,13 @@ func (s *Subscription) end() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.poke()
+	poke(s.wake)
 }
 
-func (s *Subscription) poke() {
+// poke puts a token into a channel that has room for one.
+func poke(wake chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -115,18 +139,32 @@ func (s *Subscription) offer(n lease.Notice) {
 	}
 	s.queue = append(s.queue, n)
 	s.mu.Unlock()
-	s.poke()
+	poke(s.wake)
 }
 
-func (h *noticeHub) publish(notices []lease.Notice) {
-	if len(notices) == 0 {
+// publish hands on what a batch has brought about.
+func (h *noticeHub) publish(records []lease.Record, notices []lease.Notice) {
+	if len(records) == 0 && len(notices) == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range h.subs {
-		for _, n := range notices {
+	for _, n := range notices {
+		for s := range h.subs[""] {
 			s.offer(n)
+		}
+		if principal := n.Subject().Principal; principal != "" {
+			for s := range h.subs[principal] {
+				s.offer(n)
+			}
+		}
+	}
+	if len(h.changes) == 0 {
+		return
+	}
+	for _, record := range records {
+		for c := range h.changes {
+			c.record(record)
 		}
 	}
 }
@@ -134,10 +172,15 @@ func (h *noticeHub) publish(notices []lease.Notice) {
 // close ends all subscriptions, those to come included.
 func (h *noticeHub) close() {
 	h.mu.Lock()
-	subs := h.subs
-	h.subs, h.closed = nil, true
+	subs, changes := h.subs, h.changes
+	h.subs, h.changes, h.closed = nil, nil, true
 	h.mu.Unlock()
-	for _, s := range subs {
-		s.end()
+	for _, of := range subs {
+		for s := range of {
+			s.end()
+		}
+	}
+	for c := range changes {
+		c.end()
 	}
 }

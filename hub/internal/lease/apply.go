@@ -194,6 +194,7 @@ func (e *Engine) applyProxy(r *ProxySet, out *Output) {
 		v.forget(p)
 	}
 	p.known = r.Proxy
+	exits := p.change
 	moved := e.setExits(p)
 	p.class = p.classify()
 	f.requeue(p)
@@ -210,7 +211,7 @@ func (e *Engine) applyProxy(r *ProxySet, out *Output) {
 		if p.known.Draining && (!was.Draining || !was.DrainDeadline.Equal(p.known.DrainDeadline)) {
 			out.Notices = append(out.Notices, Draining{Of: l.subject(), Deadline: p.known.DrainDeadline})
 		}
-		if l.change != p.change {
+		if p.change != exits { // each change is told once
 			out.Notices = append(out.Notices, ExitsChanged{Of: l.subject(), Exits: p.list})
 		}
 	}

@@ -150,6 +150,10 @@ type List struct {
 	PageSize int
 	// After is the Next of the page before: "" for the first page.
 	After ProxyUID
+	// Only asks for these proxies and no others, at most MaxPageSize, in any
+	// order and on one page. Those that are not there are left out. The cost
+	// is by their number, whatever the size of the fleet.
+	Only []ProxyUID
 }
 
 // ReadStats asks for the counts of a fleet. It is answered by [Stats], and

@@ -15,14 +15,21 @@ func (e *Engine) heldBy(holder Principal, id ID) (*lease, *Refusal) {
 	}
 	l := e.leases[id]
 	if l == nil {
-		return nil, &Refusal{Reason: LeaseExpired, Message: quote("lease_id", string(id)) + fmt.Sprintf(
-			" is not known: it ended more than %s ago, or was granted before the hub restarted; acquire a new lease", humane(Remembered))}
+		return nil, UnknownLease(id)
 	}
 	if l.principal != holder {
 		return nil, &Refusal{Reason: NotHolder, Message: fmt.Sprintf(
 			"lease %s belongs to another principal than %s; use the token that acquired it", l.id, holder)}
 	}
 	return l, nil
+}
+
+// UnknownLease is the refusal of a lease that the engine knows nothing of. An
+// edge that must not tell strangers which leases there are answers it for
+// NotHolder too.
+func UnknownLease(id ID) *Refusal {
+	return &Refusal{Reason: LeaseExpired, Message: quote("lease_id", string(id)) + fmt.Sprintf(
+		" is not known: it ended more than %s ago, or was granted before the hub restarted; acquire a new lease", humane(Remembered))}
 }
 
 // renew extends a lease.

@@ -99,6 +99,9 @@ func (s *Selector) IsZero() bool {
 	return len(s.Labels) == 0 && s.Region == "" && s.Country == "" && s.Member == "" && !s.Exit.IsValid()
 }
 
+// Matches tells whether a proxy fits the selector.
+func (s *Selector) Matches(p *Proxy) bool { return s.IsZero() || s.matches(p, "") }
+
 // matches tells whether a proxy fits the selector and is reachable in the
 // network.
 func (s *Selector) matches(p *Proxy, network Network) bool {

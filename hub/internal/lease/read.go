@@ -21,6 +21,16 @@ func (e *Engine) list(cmd *List) (Result, *Refusal) {
 	case len(cmd.Selector.Labels) > MaxLabels:
 		return nil, invalid("labels", fmt.Sprintf("the selector has %d labels; write at most %d", len(cmd.Selector.Labels), MaxLabels))
 	}
+	var page Page
+	anything := cmd.Selector.IsZero() && cmd.Network == ""
+	if len(cmd.Only) > 0 {
+		for _, uid := range cmd.Only[:min(len(cmd.Only), MaxPageSize)] {
+			if p := e.proxies[uid]; p != nil && p.fleet == f && (anything || cmd.Selector.matches(&p.known, cmd.Network)) {
+				page.Proxies = append(page.Proxies, e.listed(p, cmd.Target))
+			}
+		}
+		return page, nil
+	}
 	all := f.byUID()
 	from, found := slices.BinarySearchFunc(all, cmd.After, func(p *proxy, after ProxyUID) int {
 		switch {
@@ -35,8 +45,6 @@ func (e *Engine) list(cmd *List) (Result, *Refusal) {
 	if found {
 		from++
 	}
-	var page Page
-	anything := cmd.Selector.IsZero() && cmd.Network == ""
 	for _, p := range all[from:] {
 		if !anything && !cmd.Selector.matches(&p.known, cmd.Network) {
 			continue

@@ -51,12 +51,57 @@ const (
 	challenge           = `Bearer realm="shoal"`
 )
 
-type callerKey struct{}
+// identity is who makes a call, and by which token: calls that last look it up again.
+type identity struct {
+	caller Caller
+	token  string
+}
+
+type identityKey struct{}
 
 // callerFrom returns who makes the call; the interceptor has put it there.
 func callerFrom(ctx context.Context) Caller {
-	caller, _ := ctx.Value(callerKey{}).(Caller)
-	return caller
+	if known, ok := ctx.Value(identityKey{}).(*identity); ok {
+		return known.caller
+	}
+	return Caller{}
+}
+
+// bearerFrom returns the token that the call came with.
+func bearerFrom(ctx context.Context) string {
+	if known, ok := ctx.Value(identityKey{}).(*identity); ok {
+		return known.token
+	}
+	return ""
+}
+
+// gatekeeper decides who is let in.
+type gatekeeper struct {
+	tokens Authenticator
+	log    *slog.Logger
+}
+
+// admit returns whose token it is, or the refusal.
+func (g gatekeeper) admit(ctx context.Context, token string) (Caller, error) {
+	caller, err := g.tokens.Authenticate(ctx, token)
+	switch {
+	case errors.Is(err, ErrUnknownToken):
+		return Caller{}, unauthenticated("the bearer token is unknown, expired or revoked; ask for a new one (shoalctl token create)")
+	case err != nil && ctx.Err() != nil:
+		return Caller{}, ctx.Err()
+	case err != nil:
+		// An error of someone else's store: make sure that it does not carry the token into the log.
+		g.log.WarnContext(ctx, "cannot look up bearer tokens", "err", strings.ReplaceAll(err.Error(), token, "…"))
+		return Caller{}, fault.New(leasev1.Refusal_UNAVAILABLE, "the hub cannot look up bearer tokens at the moment; try again",
+			fault.Details{RetryAfter: retryUnavailable})
+	case caller.Principal == "" || caller.AllowsFleet == nil:
+		return Caller{}, errors.New("leaseapi: the authenticator returned a caller without a principal or its fleets")
+	}
+	return caller, nil
+}
+
+func unauthenticated(message string) error {
+	return fault.New(leasev1.Refusal_UNAUTHENTICATED, message, fault.Details{})
 }
 
 // allowed refuses a caller that may not lease from the fleet.
@@ -77,36 +122,28 @@ func (s *service) allowed(ctx context.Context, caller Caller, fleet string) erro
 
 // authenticate lets only callers with a token in. It reads headers alone, so that strangers cannot make the hub
 // decompress or decode anything.
-func authenticate(tokens Authenticator, log *slog.Logger) connect.ServerInterceptor {
+func authenticate(gate gatekeeper) connect.ServerInterceptor {
 	return func(next connect.ServerFunc) connect.ServerFunc {
 		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 			info, ok := connect.CallInfoForServerContext(ctx)
 			if !ok {
 				return errors.New("leaseapi: a call without metadata")
 			}
-			refuse := func(message string) error {
-				info.ResponseHeader().Set(headerChallenge, challenge)
-				return fault.New(leasev1.Refusal_UNAUTHENTICATED, message, fault.Details{})
-			}
 			token, problem := bearer(info.RequestHeader().Values(headerAuthorization))
+			var caller Caller
+			var err error
 			if problem != "" {
-				return refuse(problem)
+				err = unauthenticated(problem)
+			} else {
+				caller, err = gate.admit(ctx, token)
 			}
-			caller, err := tokens.Authenticate(ctx, token)
-			switch {
-			case errors.Is(err, ErrUnknownToken):
-				return refuse("the bearer token is unknown, expired or revoked; ask for a new one (shoalctl token create)")
-			case err != nil && ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				// An error of someone else's store: make sure that it does not carry the token into the log.
-				log.WarnContext(ctx, "cannot look up bearer tokens", "err", strings.ReplaceAll(err.Error(), token, "…"))
-				return fault.New(leasev1.Refusal_UNAVAILABLE, "the hub cannot look up bearer tokens at the moment; try again",
-					fault.Details{RetryAfter: retryUnavailable})
-			case caller.Principal == "" || caller.AllowsFleet == nil:
-				return errors.New("leaseapi: the authenticator returned a caller without a principal or its fleets")
+			if err != nil {
+				if fault.ReasonOf(err) == leasev1.Refusal_UNAUTHENTICATED {
+					info.ResponseHeader().Set(headerChallenge, challenge)
+				}
+				return err
 			}
-			return next(context.WithValue(ctx, callerKey{}, caller), spec, stream)
+			return next(context.WithValue(ctx, identityKey{}, &identity{caller: caller, token: token}), spec, stream)
 		}
 	}
 }

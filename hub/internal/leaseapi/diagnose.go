@@ -188,6 +188,10 @@ func (d *diagnosis) scalar(at string, value json.RawMessage, field protoreflect.
 		if !isInt32(value, kind) {
 			d.add(at, "%s is %s; write a whole number from %d to %d", at, shown(value, kind), math.MinInt32, math.MaxInt32)
 		}
+	case protoreflect.Uint64Kind:
+		if !isUint64(value, kind) {
+			d.add(at, "%s is %s; write a whole number from 0", at, shown(value, kind))
+		}
 	case protoreflect.EnumKind:
 		if !isEnum(value, kind, field.Enum()) {
 			d.add(at, "%s is %s; write one of %s", at, shown(value, kind), enumNames(field.Enum()))
@@ -268,6 +272,23 @@ func isInt32(value json.RawMessage, kind string) bool {
 	}
 	number, err := strconv.ParseFloat(text, 64)
 	return err == nil && number == math.Trunc(number) && number >= math.MinInt32 && number <= math.MaxInt32
+}
+
+// isUint64 tells what protojson reads as an uint64.
+func isUint64(value json.RawMessage, kind string) bool {
+	text := string(value)
+	switch kind {
+	case "a string":
+		text = unquote(value)
+	case "a number":
+	default:
+		return false
+	}
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return true
+	}
+	number, err := strconv.ParseFloat(text, 64) // 5.0, 0.5e1
+	return err == nil && number == math.Trunc(number) && number >= 0 && number < math.MaxUint64
 }
 
 func isEnum(value json.RawMessage, kind string, enum protoreflect.EnumDescriptor) bool {

@@ -16,6 +16,7 @@ func requests() []proto.Message {
 	return []proto.Message{
 		&leasev1.AcquireRequest{}, &leasev1.RenewRequest{}, &leasev1.ReleaseRequest{},
 		&leasev1.ReportRequest{}, &leasev1.GetLeaseRequest{}, &leasev1.ListProxiesRequest{},
+		&leasev1.ReportBatchRequest{}, &leasev1.WatchProxiesRequest{}, &leasev1.WatchLeasesRequest{}, &leasev1.StreamRequest{},
 	}
 }
 
@@ -29,6 +30,8 @@ func FuzzDecode(f *testing.F) {
 		`{"leaseId":"lse_1","outcome":{"kind":"RATE_LIMITED","retryAfter":"41s"}}`,
 		`{"lease_id":"lse_1","leaseId":"lse_2","outcome":{"kind":"BLOKED","pages":-1}}`,
 		`{"fleet":"crawl/news","pageSize":10,"pageToken":"eyJhIjoiYSIsInQiOjEsIm8iOiJBUT09In0"}`,
+		`{"reports":[{"leaseId":"lse_1","outcome":{"kind":"OK","pages":3}},{"leaseId":"","outcome":null},null]}`,
+		`{"commands":[{"seq":1,"acquire":{"fleet":"crawl/news"}},{"seq":"2","renew":{"leaseId":"lse_1"},"release":{}},{"seq":-1},{"seq":1e1}]}`,
 		`{"fleet":"a"}{"fleet":"b"}`, `{"fleet":"\ud800"}`, "{\"fleet\":\"\xff\"}", `{"ttl":"-0.000000001s"}`, `{"ttl":"315576000001s"}`, `{"count":"1e1"}`,
 	} {
 		f.Add([]byte(seed))
@@ -89,6 +92,21 @@ func validate(caller Caller, request proto.Message) {
 		_, _ = getCommand(caller, request)
 	case *leasev1.ListProxiesRequest:
 		_, _, _ = listCommand(request)
+	case *leasev1.WatchProxiesRequest:
+		var c checks
+		c.fleet(request.GetFleet())
+		c.selector(request.GetSelector())
+	case *leasev1.ReportBatchRequest:
+		var c checks
+		c.reports(request.GetReports())
+		for _, report := range request.GetReports() {
+			validate(caller, report)
+		}
+	case *leasev1.StreamRequest:
+		for _, command := range request.GetCommands() {
+			validate(caller, command.GetAcquire())
+			validate(caller, command.GetReport())
+		}
 	}
 }
 
@@ -100,11 +118,12 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		request := &leasev1.ListProxiesRequest{}
-		if err := decodeQuery(query, request); err != nil {
-			checkBad(t, []byte(query), err)
-			return
+		for _, request := range []proto.Message{&leasev1.ListProxiesRequest{}, &leasev1.WatchProxiesRequest{}, &leasev1.WatchLeasesRequest{}} {
+			if err := decodeQuery(query, request); err != nil {
+				checkBad(t, []byte(query), err)
+				continue
+			}
+			validate(Caller{}, request)
 		}
-		validate(Caller{}, request)
 	})
 }

@@ -37,14 +37,15 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // hub is a lease API on a real listener, with the real engine and keeper behind it.
 type hub struct {
-	url    string
-	http1  *http.Client
-	http2  *http.Client
-	clock  *clocktesting.FakeClock
-	keeper *keeper.Keeper
-	keys   credential.KeySet
-	log    *syncBuffer
-	tls    *tls.Config
+	url     string
+	handler *leaseapi.Handler
+	http1   *http.Client
+	http2   *http.Client
+	clock   *clocktesting.FakeClock
+	keeper  *keeper.Keeper
+	keys    credential.KeySet
+	log     *syncBuffer
+	tls     *tls.Config
 }
 
 // dials change a part of a hub.
@@ -91,7 +92,7 @@ func newHub(t *testing.T, d dials) *hub {
 		t.Fatal(err)
 	}
 
-	options := leaseapi.Options{Keeper: h.keeper, Authenticator: leaseapi.AuthenticatorFunc(tokens), Signer: shared, Logger: logger}
+	options := leaseapi.Options{Keeper: h.keeper, Authenticator: leaseapi.AuthenticatorFunc(tokens), Signer: shared, Logger: logger, Notices: h.keeper, Clock: h.clock}
 	options.Owners, options.Revoked = d.owners, d.revoked
 	if d.tokens != nil {
 		options.Authenticator = d.tokens
@@ -106,11 +107,17 @@ func newHub(t *testing.T, d dials) *hub {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.handler = handler
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.StartTLS()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		if err := handler.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
 	h.url, h.tls = server.URL, server.TLS
 	h.http2 = server.Client()
 	transport := h.http2.Transport.(*http.Transport).Clone()

@@ -111,21 +111,35 @@ func wholeSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// gate answers in JSON what Connect's transport would answer with an empty body: a method or a content type that the
-// procedure does not take. The commonest first call is a curl without a content type.
-func gate(server *connect.Server, next http.Handler) http.Handler {
-	gets := map[string]bool{}
-	for spec := range server.Specs() {
-		gets[spec.Procedure] = spec.IdempotencyLevel == connect.IdempotencyNoSideEffects
+// gate answers in JSON what Connect's transport would answer with an empty body: a method, a content type or a version of
+// HTTP that the procedure does not take. The commonest first call is a curl without a content type.
+func gate(next http.Handler, servers ...*connect.Server) http.Handler {
+	specs := map[string]connect.Spec{}
+	for _, server := range servers {
+		for spec := range server.Specs() {
+			specs[spec.Procedure] = spec
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		get, known := gets[r.URL.Path]
+		spec, known := specs[r.URL.Path]
+		get := known && spec.IdempotencyLevel == connect.IdempotencyNoSideEffects
 		post := r.Method == http.MethodPost
+		lasts := spec.StreamType != connect.StreamTypeUnary
 		switch {
-		case post && isRPC(r.Header.Get("Content-Type")), get && r.Method == http.MethodGet:
+		case post && spec.StreamType == connect.StreamTypeBidi && r.ProtoMajor < 2:
+			// A client that believes in both directions would wait for ever on this connection.
+			w.Header().Set("Connection", "close")
+			writeStatus(w, http.StatusHTTPVersionNotSupported, connect.CodeUnimplemented, "this call goes in both directions at once; it needs HTTP/2")
+		case post && lasts && isStreaming(r.Header.Get("Content-Type")):
+			next.ServeHTTP(w, withLine(w, r))
+		case post && !lasts && isRPC(r.Header.Get("Content-Type")), get && r.Method == http.MethodGet:
 			next.ServeHTTP(w, r) // also for a procedure that is unknown: the protocol has its own words for it
 		case !known:
 			writeNotFound(w, r)
+		case post && lasts:
+			w.Header().Set("Accept-Post", "application/connect+json, application/connect+proto, application/grpc, application/grpc-web")
+			writeStatus(w, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument,
+				"the Content-Type is none that this call takes; a watch as text is at /v1/leases:watch and /v1/proxies:watch")
 		case post:
 			w.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
 			writeStatus(w, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument,
@@ -142,13 +156,25 @@ func gate(server *connect.Server, next http.Handler) http.Handler {
 
 // isRPC tells the content types of Connect, gRPC and gRPC-Web.
 func isRPC(contentType string) bool {
-	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	switch protocol, format, formatted := strings.Cut(strings.TrimSpace(mediaType), "+"); protocol {
-	case "application/json", "application/proto":
+	protocol, _, formatted := mediaType(contentType)
+	if protocol == "application/json" || protocol == "application/proto" {
 		return !formatted
+	}
+	return isStreaming(contentType)
+}
+
+// isStreaming tells the content types of calls that last.
+func isStreaming(contentType string) bool {
+	switch protocol, format, formatted := mediaType(contentType); protocol {
 	case "application/grpc", "application/grpc-web", "application/connect":
 		return !formatted && protocol != "application/connect" || format == "json" || format == "proto"
 	default:
 		return false
 	}
+}
+
+// mediaType takes a content type apart: application/grpc+proto is application/grpc and proto.
+func mediaType(contentType string) (protocol, format string, formatted bool) {
+	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	return strings.Cut(strings.TrimSpace(media), "+")
 }

@@ -18,13 +18,17 @@ import (
 
 // writeError writes a refused call: code and message, and beside them the fields of the Refusal.
 func writeError(w http.ResponseWriter, err error) {
-	code, message := connect.CodeOf(err), "the hub failed to answer"
+	refusal, _ := fault.From(err)
+	writeJSON(w, fault.HTTPStatus(err), errorBody(connect.CodeOf(err), messageOf(err), refusal))
+}
+
+// messageOf is what an error says to callers.
+func messageOf(err error) string {
 	var authored *connect.Error
 	if errors.As(err, &authored) {
-		message = authored.Message()
+		return authored.Message()
 	}
-	refusal, _ := fault.From(err)
-	writeJSON(w, fault.HTTPStatus(err), errorBody(code, message, refusal))
+	return "the hub failed to answer"
 }
 
 // writeStatus writes an error that no call is behind, in the same shape.

@@ -62,6 +62,12 @@ func procedureOf(request proto.Message) string {
 		return leasev1connect.LeaseServiceReportProcedure
 	case *leasev1.GetLeaseRequest:
 		return leasev1connect.LeaseServiceGetLeaseProcedure
+	case *leasev1.ReportBatchRequest:
+		return leasev1connect.LeaseServiceReportBatchProcedure
+	case *leasev1.WatchLeasesRequest:
+		return leasev1connect.LeaseServiceWatchLeasesProcedure
+	case *leasev1.WatchProxiesRequest:
+		return leasev1connect.LeaseServiceWatchProxiesProcedure
 	default:
 		return leasev1connect.LeaseServiceListProxiesProcedure
 	}
@@ -224,6 +230,8 @@ func restOf(t *testing.T, request proto.Message) (method, path string, body []by
 		return "POST", "/v1/leases/" + url.PathEscape(id) + ":report", body
 	case *leasev1.GetLeaseRequest:
 		return "GET", "/v1/leases/" + url.PathEscape(request.LeaseId), nil
+	case *leasev1.ReportBatchRequest:
+		return "POST", "/v1/reports", body
 	case *leasev1.ListProxiesRequest:
 		query := url.Values{"fleet": {request.Fleet}}
 		for key, value := range request.GetSelector().GetLabels() {

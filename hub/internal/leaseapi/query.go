@@ -1,6 +1,7 @@
 package leaseapi
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"slices"
@@ -13,58 +14,97 @@ import (
 	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
 )
 
-// decodeQuery reads the query of a call without a body into its message. Only ListProxies has parameters: the fields
-// of its message, and those of its selector without the selector around them.
+// decodeQuery reads the query of a call without a body into its message: the fields of the message, and those of its
+// selector without the selector around them.
 func decodeQuery(raw string, into proto.Message) error {
 	values, err := url.ParseQuery(raw)
 	if unescaped, unescapeErr := url.QueryUnescape(raw); err != nil || unescapeErr != nil || !utf8.ValidString(unescaped) {
 		return &badJSON{message: "the query cannot be read; write UTF-8 and escape its values, such as fleet=crawl%2Fnews"}
 	}
-	request, ok := into.(*leasev1.ListProxiesRequest)
-	if !ok {
-		if len(values) > 0 {
-			return &badJSON{message: "this call has no query parameters"}
-		}
-		return nil
+	selector := &leasev1.Selector{}
+	takes := parameters{texts: map[string]*string{}}
+	switch request := into.(type) {
+	case *leasev1.ListProxiesRequest:
+		takes.selector(selector)
+		takes.text("fleet", &request.Fleet)
+		takes.text("pageToken", &request.PageToken)
+		takes.pageSize = &request.PageSize
+		request.Selector = selector
+	case *leasev1.WatchProxiesRequest:
+		takes.selector(selector)
+		takes.text("fleet", &request.Fleet)
+		request.Selector = selector
+	case *leasev1.WatchLeasesRequest:
+		takes.text("fleet", &request.Fleet)
 	}
-	return decodeListQuery(values, request)
+	return takes.read(values)
 }
 
-const listParameters = "fleet, label, region, country, member, exit, pageSize, pageToken"
+// parameters are what the query of a call may have, and where it goes.
+type parameters struct {
+	texts    map[string]*string
+	labels   *leasev1.Selector // nil without labels
+	pageSize *int32            // nil without
+}
 
-// decodeListQuery reads GET /v1/proxies?fleet=crawl/news&label=tier=fast&region=us-east1&pageSize=100.
-func decodeListQuery(values url.Values, request *leasev1.ListProxiesRequest) error {
-	selector := &leasev1.Selector{}
-	texts := map[string]*string{
-		"fleet": &request.Fleet, "pageToken": &request.PageToken, "page_token": &request.PageToken,
-		"region": &selector.Region, "country": &selector.Country, "member": &selector.Member, "exit": &selector.Exit,
+func (p *parameters) text(name string, into *string) { p.texts[name] = into }
+
+func (p *parameters) selector(into *leasev1.Selector) {
+	p.labels = into
+	p.text("region", &into.Region)
+	p.text("country", &into.Country)
+	p.text("member", &into.Member)
+	p.text("exit", &into.Exit)
+}
+
+// names lists the parameters for messages.
+func (p *parameters) names() []string {
+	names := slices.Collect(maps.Keys(p.texts))
+	if p.labels != nil {
+		names = append(names, "label")
 	}
+	if p.pageSize != nil {
+		names = append(names, "pageSize")
+	}
+	slices.Sort(names)
+	return names
+}
+
+// spellings are those of the protocol, which are taken like our own.
+var spellings = map[string]string{"page_size": "pageSize", "page_token": "pageToken"}
+
+// read reads ?fleet=crawl/news&label=tier=fast&region=us-east1&pageSize=100.
+func (p *parameters) read(values url.Values) error {
 	var d diagnosis
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		given := values[name]
-		text, known := texts[name]
-		size := name == "pageSize" || name == "page_size"
+	seen := map[string]bool{}
+	for _, given := range slices.Sorted(maps.Keys(values)) {
+		name := given
+		if own, ok := spellings[given]; ok {
+			name = own
+		}
+		text, known := p.texts[name]
+		size := name == "pageSize" && p.pageSize != nil
 		switch {
-		case name == "label":
-			d.labels(given, selector)
+		case name == "label" && p.labels != nil:
+			d.labels(values[given], p.labels)
 		case !known && !size:
-			d.add(cut(name), "%s is unknown; this call takes %s", cut(name), listParameters)
-		case len(given) > 1 || known && *text != "":
+			d.add(cut(given), "%s is unknown; this call takes %s", cut(given), cmp.Or(strings.Join(p.names(), ", "), "no query parameters"))
+		case len(values[given]) > 1 || seen[name]:
 			d.add(name, "%s is given twice; write it once", name)
 		case size:
-			n, err := strconv.ParseInt(given[0], 10, 32)
+			n, err := strconv.ParseInt(values[given][0], 10, 32)
 			if err != nil {
-				d.add("pageSize", "pageSize is %q; write a whole number", cut(given[0]))
+				d.add("pageSize", "pageSize is %q; write a whole number", cut(values[given][0]))
 			}
-			request.PageSize = int32(n)
+			*p.pageSize = int32(n)
 		default:
-			*text = given[0]
+			*text = values[given][0]
 		}
+		seen[name] = true
 	}
 	if len(d.fields) > 0 {
 		return invalidFields(d.fields)
 	}
-	request.Selector = selector
 	return nil
 }
 

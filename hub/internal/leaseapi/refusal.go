@@ -34,6 +34,16 @@ func (s *service) refused(ctx context.Context, err error) error {
 	}
 }
 
+// refusedLease is refused for calls that name a lease. Somebody else's lease and one that never was are answered alike, so
+// that nobody finds out by trying which leases others have.
+func (s *service) refusedLease(ctx context.Context, id lease.ID, err error) error {
+	var refusal *lease.Refusal
+	if errors.As(err, &refusal) && refusal.Reason == lease.NotHolder {
+		return translate(lease.UnknownLease(id))
+	}
+	return s.refused(ctx, err)
+}
+
 func translate(r *lease.Refusal) *connect.Error {
 	details := fault.Details{RetryAfter: r.RetryAfter, Matching: r.Matching, Cooling: r.Cooling, Busy: r.Busy}
 	if field := apiField(r.Field); field != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -19,6 +20,7 @@ import (
 const (
 	restPrefix    = "/v1/"
 	connectPrefix = "/" + leasev1connect.LeaseServiceName + "/"
+	grpcPrefix    = "/grpc."
 	// idField is the field that {id} in a path stands for.
 	idField = "lease_id"
 	// protocolREST is what interceptors see as CallInfo.Protocol.
@@ -32,16 +34,21 @@ type route struct {
 	procedure string
 	// body says that the request is a JSON object in the body; otherwise it is in the query.
 	body bool
+	// events says that the answer is a stream of server-sent events.
+	events bool
 }
 
 // routes is the whole REST API.
 var routes = []route{
-	{http.MethodPost, "/v1/leases", leasev1connect.LeaseServiceAcquireProcedure, true},
-	{http.MethodGet, "/v1/leases/{id}", leasev1connect.LeaseServiceGetLeaseProcedure, false},
-	{http.MethodDelete, "/v1/leases/{id}", leasev1connect.LeaseServiceReleaseProcedure, true},
-	{http.MethodPost, "/v1/leases/{id}:renew", leasev1connect.LeaseServiceRenewProcedure, true},
-	{http.MethodPost, "/v1/leases/{id}:report", leasev1connect.LeaseServiceReportProcedure, true},
-	{http.MethodGet, "/v1/proxies", leasev1connect.LeaseServiceListProxiesProcedure, false},
+	{method: http.MethodPost, path: "/v1/leases", procedure: leasev1connect.LeaseServiceAcquireProcedure, body: true},
+	{method: http.MethodGet, path: "/v1/leases/{id}", procedure: leasev1connect.LeaseServiceGetLeaseProcedure},
+	{method: http.MethodDelete, path: "/v1/leases/{id}", procedure: leasev1connect.LeaseServiceReleaseProcedure, body: true},
+	{method: http.MethodPost, path: "/v1/leases/{id}:renew", procedure: leasev1connect.LeaseServiceRenewProcedure, body: true},
+	{method: http.MethodPost, path: "/v1/leases/{id}:report", procedure: leasev1connect.LeaseServiceReportProcedure, body: true},
+	{method: http.MethodGet, path: "/v1/leases:watch", procedure: leasev1connect.LeaseServiceWatchLeasesProcedure, events: true},
+	{method: http.MethodPost, path: "/v1/reports", procedure: leasev1connect.LeaseServiceReportBatchProcedure, body: true},
+	{method: http.MethodGet, path: "/v1/proxies", procedure: leasev1connect.LeaseServiceListProxiesProcedure},
+	{method: http.MethodGet, path: "/v1/proxies:watch", procedure: leasev1connect.LeaseServiceWatchProxiesProcedure, events: true},
 }
 
 // rest is a transport of connect.Server: it reads a request from path, query and JSON body, and writes the answer or
@@ -97,30 +104,23 @@ func (s *rest) serve(w http.ResponseWriter, r *http.Request, route *route, id st
 	for name, values := range r.Header {
 		info.RequestHeader().SetValues(name, values)
 	}
-	stream := &restStream{w: w, r: r, route: route, id: id, info: info}
+	stream := &restStream{w: w, r: r, route: route, id: id, info: info, codec: s.codec}
+	if route.events {
+		r = withLine(w, r)
+		stream.events = &events{w: w}
+	}
 	err := s.server.Call(r.Context(), route.procedure, info, stream)
 	for name, values := range info.ResponseHeader().All() {
 		w.Header()[name] = values
 	}
-	if err != nil {
+	switch {
+	case err != nil && route.events && stream.events.begun:
+		stream.events.fail(err)
+	case err != nil:
 		writeError(w, err)
-		return
+	case !route.events:
+		writeJSON(w, http.StatusOK, stream.answer)
 	}
-	s.write(w, r, stream.answer)
-}
-
-func (s *rest) write(w http.ResponseWriter, r *http.Request, answer any) {
-	var loose, compact bytes.Buffer
-	if err := s.codec.MarshalWrite(r.Context(), &loose, answer); err != nil {
-		writeStatus(w, http.StatusInternalServerError, connect.CodeInternal, "the answer cannot be written as JSON")
-		return
-	}
-	// protojson varies its white space on purpose. What people look at with curl should not.
-	if err := json.Compact(&compact, loose.Bytes()); err != nil {
-		writeStatus(w, http.StatusInternalServerError, connect.CodeInternal, "the answer cannot be written as JSON")
-		return
-	}
-	writeJSON(w, http.StatusOK, compact.Bytes())
 }
 
 // restStream is the server's side of one call. It implements [connect.ServerStream].
@@ -130,7 +130,9 @@ type restStream struct {
 	route  *route
 	id     string
 	info   *connect.CallInfo
-	answer any
+	codec  *jsonCodec
+	events *events // nil for one answer
+	answer []byte
 }
 
 // SendHeaders implements [connect.ServerStream]. The headers go out with the answer.
@@ -138,7 +140,18 @@ func (s *restStream) SendHeaders() error { return nil }
 
 // Send implements [connect.ServerStream].
 func (s *restStream) Send(msg any) error {
-	s.answer = msg
+	var loose, compact bytes.Buffer
+	if err := s.codec.MarshalWrite(s.r.Context(), &loose, msg); err != nil {
+		return fmt.Errorf("leaseapi: write the answer as JSON: %w", err)
+	}
+	// protojson varies its white space on purpose. What people look at with curl should not.
+	if err := json.Compact(&compact, loose.Bytes()); err != nil {
+		return fmt.Errorf("leaseapi: write the answer as JSON: %w", err)
+	}
+	if event, ok := msg.(proto.Message); ok && s.events != nil {
+		return s.events.send(event, compact.Bytes())
+	}
+	s.answer = compact.Bytes()
 	return nil
 }
 

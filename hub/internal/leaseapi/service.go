@@ -7,7 +7,8 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
+	"connectrpc.com/connect/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 	"github.com/shoal-dev/shoal/proto/fault"
@@ -17,12 +18,16 @@ import (
 
 // service implements the calls, whatever the protocol they came by.
 type service struct {
-	leasev1connect.UnimplementedLeaseServiceHandler
-
-	keeper Keeper
-	signer Signer
-	owners Owners
-	log    *slog.Logger
+	keeper     Keeper
+	signer     Signer
+	owners     Owners
+	log        *slog.Logger
+	notices    Notices // nil without watches
+	clock      clock.WithTicker
+	gatekeeper gatekeeper
+	streams    *streams
+	boards     *boards
+	commands   *connect.Server // for the commands of streams
 }
 
 var _ leasev1connect.LeaseServiceHandler = (*service)(nil)
@@ -98,14 +103,14 @@ func (s *service) Renew(ctx context.Context, request *leasev1.RenewRequest) (*le
 	// The token may have lost the fleet since the lease was granted.
 	found, err := ask[lease.Found](ctx, s.keeper, lease.Get{Principal: cmd.Principal, ID: cmd.ID})
 	if err != nil {
-		return nil, s.refused(ctx, err)
+		return nil, s.refusedLease(ctx, cmd.ID, err)
 	}
 	if err := s.allowed(ctx, caller, string(found.Lease.Fleet)); err != nil {
 		return nil, err
 	}
 	result, err := ask[lease.Renewed](ctx, s.keeper, cmd)
 	if err != nil {
-		return nil, s.refused(ctx, err)
+		return nil, s.refusedLease(ctx, cmd.ID, err)
 	}
 	return renewed(&result.Lease), nil
 }
@@ -118,33 +123,15 @@ func (s *service) Release(ctx context.Context, request *leasev1.ReleaseRequest) 
 	}
 	_, err = ask[lease.Released](ctx, s.keeper, cmd)
 	var refusal *lease.Refusal
-	if errors.As(err, &refusal) && refusal.Reason == lease.LeaseExpired && cmd.Outcome == nil {
-		// Ended so long ago that the engine forgot it. That is what the caller wanted; an outcome, though, would be
-		// lost without a word.
+	if errors.As(err, &refusal) && (refusal.Reason == lease.LeaseExpired || refusal.Reason == lease.NotHolder) && cmd.Outcome == nil {
+		// Ended so long ago that the engine forgot it, or somebody else's, which must not be told apart. The caller
+		// holds no such lease, as it wanted; an outcome, though, would be lost without a word.
 		return &leasev1.ReleaseResponse{}, nil
 	}
 	if err != nil {
-		return nil, s.refused(ctx, err)
+		return nil, s.refusedLease(ctx, cmd.ID, err)
 	}
 	return &leasev1.ReleaseResponse{}, nil
-}
-
-// Report implements [leasev1connect.LeaseServiceHandler].
-func (s *service) Report(ctx context.Context, request *leasev1.ReportRequest) (*leasev1.ReportResponse, error) {
-	cmd, err := reportCommand(callerFrom(ctx), request)
-	if err != nil {
-		return nil, err
-	}
-	result, err := ask[lease.Reported](ctx, s.keeper, cmd)
-	if err != nil {
-		return nil, s.refused(ctx, err)
-	}
-	response := &leasev1.ReportResponse{}
-	if result.CoolingFor > 0 {
-		response.Cooldown = durationpb.New(result.CoolingFor)
-	}
-	response.Limits = limits(&result.Lease)
-	return response, nil
 }
 
 // GetLease implements [leasev1connect.LeaseServiceHandler].
@@ -156,7 +143,7 @@ func (s *service) GetLease(ctx context.Context, request *leasev1.GetLeaseRequest
 	}
 	found, err := ask[lease.Found](ctx, s.keeper, cmd)
 	if err != nil {
-		return nil, s.refused(ctx, err)
+		return nil, s.refusedLease(ctx, cmd.ID, err)
 	}
 	l := &found.Lease
 	if err := s.allowed(ctx, caller, string(l.Fleet)); err != nil {

@@ -221,11 +221,11 @@ func TestRefusals(t *testing.T) {
 		},
 		"NotHolder": {
 			"a lease shows its password only to its holder", otherToken, &leasev1.GetLeaseRequest{LeaseId: held.LeaseId},
-			"permission_denied", 403, leasev1.Refusal_NOT_HOLDER, "", nil,
+			"failed_precondition", 410, leasev1.Refusal_LEASE_EXPIRED, "", nil,
 		},
-		"ReleaseOfOthers": {
-			"nobody ends the lease of another", otherToken, &leasev1.ReleaseRequest{LeaseId: held.LeaseId},
-			"permission_denied", 403, leasev1.Refusal_NOT_HOLDER, "", nil,
+		"OutcomeOfOthers": {
+			"nobody speaks for the lease of another", otherToken, &leasev1.ReleaseRequest{LeaseId: held.LeaseId, Outcome: &leasev1.Outcome{Kind: leasev1.Outcome_BLOCKED}},
+			"failed_precondition", 410, leasev1.Refusal_LEASE_EXPIRED, "", nil,
 		},
 		"UnknownLease": {
 			"it may have ended long ago", newsToken, &leasev1.RenewRequest{LeaseId: "lse_unknown"},

@@ -197,7 +197,7 @@ func TestRoutes(t *testing.T) {
 		"QueryOnGet":         {"would be ignored", "GET", "/v1/leases/lse_1?verbose=1", nil, "", 400, "", "no query parameters"},
 		"BodyOnGet":          {"would be ignored", "GET", "/v1/proxies", nil, `{"fleet":"crawl/news"}`, 400, "", "no body"},
 		"BadEscape":          {"cannot be read", "GET", "/v1/proxies?fleet=%zz", nil, "", 400, "", "the query cannot be read"},
-		"UnknownParameter":   {"a typo must not be ignored", "GET", "/v1/proxies?fleet=crawl/news&tier=fast", nil, "", 400, "", "tier is unknown; this call takes fleet, label"},
+		"UnknownParameter":   {"a typo must not be ignored", "GET", "/v1/proxies?fleet=crawl/news&tier=fast", nil, "", 400, "", "tier is unknown; this call takes country, exit, fleet, label"},
 		"ParameterTwice":     {"which is meant?", "GET", "/v1/proxies?fleet=crawl/news&fleet=crawl/x", nil, "", 400, "", "fleet is given twice"},
 		"BothSpellings":      {"which is meant?", "GET", "/v1/proxies?fleet=crawl/news&pageToken=a&page_token=b", nil, "", 400, "", "is given twice"},
 		"BadLabel":           {"not key=value", "GET", "/v1/proxies?fleet=crawl/news&label=fast", nil, "", 400, "", "write label=KEY=VALUE"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -132,11 +133,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	defer k.hub.close()
 	defer close(k.stopped)
-	began, loaded := k.clock.Now(), 0
-	err := k.journal.Load(ctx, func(rec lease.Record) error {
-		loaded++
-		return k.engine.Apply(rec)
-	})
+	began := k.clock.Now()
+	loaded, err := k.load(ctx)
 	if err != nil {
 		return fmt.Errorf("keeper: load the journal: %w", err)
 	}
@@ -146,6 +144,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	close(k.ready)
 	return k.loop(ctx)
+}
+
+// loadGC is the garbage collector's target (as in GOGC) while the journal is
+// loaded: most of what a replay allocates stays, so that looking for garbage
+// again and again as the heap grows is work for nothing.
+const loadGC = 400
+
+// load gives the engine all records of the journal and counts them.
+func (k *Keeper) load(ctx context.Context) (loaded int, err error) {
+	if before := debug.SetGCPercent(loadGC); before > loadGC || before < 0 {
+		debug.SetGCPercent(before) // somebody knows better
+	} else {
+		defer debug.SetGCPercent(before)
+	}
+	err = k.journal.Load(ctx, func(rec lease.Record) error {
+		loaded++
+		return k.engine.Apply(rec)
+	})
+	return loaded, err
 }
 
 // loop is the life of a keeper: wait, take what there is, step, append, answer.

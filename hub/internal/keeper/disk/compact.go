@@ -42,7 +42,7 @@ func (j *Journal) Compact(ctx context.Context, condense keeper.Condense) {
 	j.busy, j.tried = true, j.next
 	j.generation++
 	old, next := j.head, j.head
-	next.Generation, next.LogFrom = j.generation, j.next
+	next.Generation, next.LogFrom, next.Next = j.generation, j.next, j.next
 	j.log.Debug("the lease journal is being compacted", "generation", next.Generation)
 	j.compacting.Go(func() {
 		began := j.clock.Now()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -32,6 +33,9 @@ type header struct {
 	Generation uint64 `json:"generation"`
 	Snapshot   uint64 `json:"snapshot"`
 	LogFrom    uint64 `json:"logFrom"`
+	// Next is the number that the log's next record had at the last start:
+	// those before it must be there.
+	Next uint64 `json:"next"`
 }
 
 // start reads the header, or writes the first one, and begins a new epoch.
@@ -42,6 +46,9 @@ func (j *Journal) start(opts Options) error {
 	}
 	switch {
 	case !found:
+		if j.note.known {
+			return j.damaged("read its header", fmt.Errorf("there is none: %w", os.ErrNotExist))
+		}
 		if err := j.checkEmpty(); err != nil {
 			return err
 		}
@@ -54,11 +61,15 @@ func (j *Journal) start(opts Options) error {
 			j.dir, j.head.Owner, opts.Owner)
 	}
 	j.head.Epoch = max(j.head.Epoch+1, uint64(max(0, opts.Now.Unix()))) //nolint:gosec // not negative
-	if err := j.writeHeader(); err != nil {
+	if err := j.findEnd(); err != nil {
 		return err
 	}
+	if wanted := max(j.head.Next, j.head.LogFrom); j.next < wanted {
+		return j.damaged("read the log", fmt.Errorf("record %d was there at the last start, and the last one is %d", wanted-1, j.next-1))
+	}
+	j.head.Next = j.next
 	j.tried, j.generation = j.head.LogFrom, j.head.Generation
-	return j.findEnd()
+	return j.writeHeader()
 }
 
 func (j *Journal) readHeader() (found bool, err error) {

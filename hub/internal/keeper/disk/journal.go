@@ -67,6 +67,7 @@ type Journal struct {
 	appended atomic.Uint64
 
 	troubles troubles
+	note     logNote
 
 	// What follows is of snapshots. mu guards it, and head once the journal
 	// is open.
@@ -116,6 +117,9 @@ func (j *Journal) open(opts Options) error {
 	if err := checkDirectory(j.dir); err != nil {
 		return err
 	}
+	if err := j.survey(); err != nil {
+		return err
+	}
 	var err error
 	if j.reserve, err = newReserve(j.dir, opts.Reserve); err != nil {
 		return err
@@ -138,6 +142,7 @@ func (j *Journal) open(opts Options) error {
 			DataCorruption: func(info pebble.DataCorruptionInfo) { j.log.Error("the journal is damaged", "err", info.String()) },
 			// The store tries again at once, so this may come often.
 			BackgroundError: j.troubles.note,
+			WALCreated:      j.note.made,
 		},
 	}
 	j.options.EnsureDefaults()
@@ -149,6 +154,9 @@ func (j *Journal) open(opts Options) error {
 	}
 	if number, found := lost(log, j.next); found {
 		return j.damaged("read the end of the log", fmt.Errorf("record %d is there, and %d and those after it are not", number, j.next))
+	}
+	if err := j.note.begin(); err != nil {
+		return unwritable(j.dir, "note the newest log of the journal", err)
 	}
 	return j.sweep()
 }
@@ -218,74 +226,6 @@ func snapshotKey(generation, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64([]byte{prefixSnapshot}, generation), n)
 }
 
-// Load implements keeper.Journal: the records of the snapshot, then those
-// appended since.
-func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) error {
-	return j.load(ctx, j.head, j.next, yield)
-}
-
-// load yields what a header names, up to a number of the log.
-func (j *Journal) load(ctx context.Context, head header, next uint64, yield func(lease.Record) error) error {
-	n, err := j.read(ctx, snapshotKey(head.Generation, 0), snapshotKey(head.Generation+1, 0), func(value []byte) error {
-		return j.deliver(value, yield)
-	})
-	if err != nil {
-		return err
-	}
-	if n != head.Snapshot {
-		return j.damaged("read the snapshot", fmt.Errorf("it has %d records, not %d", n, head.Snapshot))
-	}
-	n, err = j.read(ctx, logKey(head.LogFrom), logKey(next), func(value []byte) error {
-		_, data, err := splitPlace(value)
-		if err != nil {
-			return j.damaged("read it", err)
-		}
-		return j.deliver(data, yield)
-	})
-	if err != nil {
-		return err
-	}
-	if head.LogFrom+n != next {
-		return j.damaged("read the log", fmt.Errorf("%d records are there from number %d on, and the last is %d", n, head.LogFrom, next-1))
-	}
-	return nil
-}
-
-// deliver yields a record.
-func (j *Journal) deliver(data []byte, yield func(lease.Record) error) error {
-	rec, err := record.Decode(data)
-	switch {
-	case errors.Is(err, record.ErrNewer):
-		return fmt.Errorf("read the journal in %s: a record is unknown: %w", j.dir, err)
-	case err != nil:
-		return j.damaged("read a record", err)
-	}
-	return yield(rec)
-}
-
-// read calls each with the values of a range of keys, and counts them.
-func (j *Journal) read(ctx context.Context, from, to []byte, each func([]byte) error) (n uint64, err error) {
-	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return 0, j.damaged("read it", err)
-	}
-	defer func() {
-		if closing := it.Close(); closing != nil && err == nil {
-			err = j.damaged("read it", closing)
-		}
-	}()
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := ctx.Err(); err != nil {
-			return n, err
-		}
-		if err := each(it.Value()); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
-}
-
 // damaged says what to do about a journal that cannot be read.
 func (j *Journal) damaged(what string, err error) error {
 	return fmt.Errorf("the journal in %s is damaged or its disk is: cannot %s: %w; "+
@@ -332,7 +272,7 @@ func (j *Journal) Close() error {
 	if j.db != nil {
 		err = j.db.Close()
 	}
-	return errors.Join(err, j.lock.Close())
+	return errors.Join(err, j.note.close(), j.lock.Close())
 }
 
 // Room implements keeper.Limited.

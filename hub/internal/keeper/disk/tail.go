@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/shoal-dev/shoal/hub/internal/keeper/record"
 )
@@ -21,19 +18,9 @@ import (
 
 // newestLog reads the store's newest log, as it is before the store opens it.
 func newestLog(dir string) ([]byte, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil || len(files) == 0 {
+	_, newest, err := findLog(dir)
+	if err != nil || newest == "" {
 		return nil, err
-	}
-	newest, last := "", uint64(0)
-	for _, file := range files {
-		number, err := strconv.ParseUint(strings.TrimSuffix(filepath.Base(file), ".log"), 10, 64)
-		if err == nil && number >= last {
-			newest, last = file, number
-		}
-	}
-	if newest == "" {
-		return nil, nil
 	}
 	data, err := os.ReadFile(newest)
 	if err != nil {

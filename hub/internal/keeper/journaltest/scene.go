@@ -89,8 +89,11 @@ func (s *scene) same(t *testing.T, again *lease.Engine) {
 		t.Errorf("time after the replay gave %d records", len(out.Records))
 	}
 	questions := []lease.Command{
-		lease.List{Fleet: "crawl/news", Target: sceneTarget}, lease.ReadStats{Fleet: "crawl/news"}, lease.ReadUse{Fleet: "crawl/news"},
-		lease.ReadBusy{}, lease.ReadInventory{},
+		lease.List{Fleet: "crawl/news", Target: sceneTarget},
+		lease.ReadStats{Fleet: "crawl/news"},
+		lease.ReadUse{Fleet: "crawl/news"},
+		lease.ReadBusy{},
+		lease.ReadInventory{},
 	}
 	for _, id := range s.granted {
 		questions = append(questions, lease.Get{Principal: "anna", ID: id})

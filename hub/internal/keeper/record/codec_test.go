@@ -34,11 +34,15 @@ func mustEncode(t *testing.T, rec lease.Record) []byte {
 func TestRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	kinds := map[byte]string{}
+	many := record.NewDecoder()
 	for i, rec := range append(journaltest.Kinds(), journaltest.Random(random, 2000)...) {
 		data := mustEncode(t, rec)
 		got, err := record.Decode(data)
 		if err != nil {
 			t.Fatalf("record %d, %T: %v", i, rec, err)
+		}
+		if again, err := many.Decode(data); err != nil || cmp.Diff(got, again, journaltest.Compare()...) != "" {
+			t.Fatalf("record %d, %T: read with shared texts it is another: %v", i, rec, err)
 		}
 		if diff := cmp.Diff(rec, got, journaltest.Compare()...); diff != "" {
 			t.Fatalf("record %d, %T (-written +read):\n%s", i, rec, diff)

@@ -55,7 +55,7 @@ func (c *coder) record(rec lease.Record) {
 	switch r := rec.(type) {
 	case *lease.FleetSet:
 		c.time(&r.At)
-		text(c, &r.Fleet.ID)
+		shared(c, &r.Fleet.ID)
 		c.time(&r.Fleet.Created)
 		c.policy(&r.Fleet.Policy)
 	case *lease.FleetRemoved:
@@ -86,15 +86,15 @@ func (c *coder) record(rec lease.Record) {
 	case *lease.ExitCooled:
 		c.time(&r.At)
 		c.exit(&r.Exit)
-		text(c, &r.Target)
+		shared(c, &r.Target)
 		c.time(&r.Until)
 		c.bool(&r.Banned)
 		c.number(&r.Strikes)
 		c.duration(&r.Rest)
 	case *lease.TargetPaused:
 		c.time(&r.At)
-		text(c, &r.Fleet)
-		text(c, &r.Target)
+		shared(c, &r.Fleet)
+		shared(c, &r.Target)
 		c.time(&r.Until)
 	case *lease.SnapshotBegun:
 		c.time(&r.At)
@@ -103,8 +103,8 @@ func (c *coder) record(rec lease.Record) {
 		c.kept(r)
 	case *lease.SessionKept:
 		c.time(&r.At)
-		text(c, &r.Principal)
-		text(c, &r.Fleet)
+		shared(c, &r.Principal)
+		shared(c, &r.Fleet)
 		text(c, &r.Key)
 		text(c, &r.Proxy)
 		c.time(&r.Until)
@@ -123,26 +123,26 @@ func (c *coder) operated(rec lease.Record) {
 	switch r := rec.(type) {
 	case *lease.TargetHalted:
 		c.time(&r.At)
-		text(c, &r.Target)
+		shared(c, &r.Target)
 		c.time(&r.Until)
 		text(c, &r.Why)
 	case *lease.TargetResumed:
 		c.time(&r.At)
-		text(c, &r.Target)
+		shared(c, &r.Target)
 	case *lease.RevocationSet:
 		c.time(&r.At)
-		text(c, &r.Principal)
+		shared(c, &r.Principal)
 		text(c, &r.Proxy)
 		c.time(&r.Until)
 		text(c, &r.Why)
 	case *lease.RevocationLifted:
 		c.time(&r.At)
-		text(c, &r.Principal)
+		shared(c, &r.Principal)
 		text(c, &r.Proxy)
 	case *lease.PaceLearned:
 		c.time(&r.At)
 		c.exit(&r.Exit)
-		text(c, &r.Target)
+		shared(c, &r.Target)
 		c.float(&r.Rate)
 		c.float(&r.Limit)
 		c.time(&r.RefusedAt)
@@ -152,7 +152,7 @@ func (c *coder) operated(rec lease.Record) {
 	case *lease.CooldownCleared:
 		c.time(&r.At)
 		c.exit(&r.Exit)
-		text(c, &r.Target)
+		shared(c, &r.Target)
 	}
 }
 
@@ -189,16 +189,16 @@ func (c *coder) cooldown(v *lease.Cooldown) {
 
 func (c *coder) proxy(p *lease.Proxy) {
 	text(c, &p.UID)
-	text(c, &p.Fleet)
-	text(c, &p.Member)
+	shared(c, &p.Fleet)
+	shared(c, &p.Member)
 	text(c, &p.Name)
-	text(c, &p.Region)
-	text(c, &p.Country)
+	shared(c, &p.Region)
+	shared(c, &p.Country)
 	c.labels(&p.Labels)
 	list(c, &p.Endpoints, func(e *lease.Endpoint) {
 		port := int(e.Port)
-		text(c, &e.Network)
-		text(c, &e.Host)
+		shared(c, &e.Network)
+		shared(c, &e.Host)
 		c.number(&port)
 		c.bool(&e.TLS)
 		if !c.writing {
@@ -216,10 +216,10 @@ func (c *coder) proxy(p *lease.Proxy) {
 
 func (c *coder) granted(r *lease.LeasesGranted) {
 	c.time(&r.At)
-	text(c, &r.Principal)
-	text(c, &r.Fleet)
+	shared(c, &r.Principal)
+	shared(c, &r.Fleet)
 	c.target(&r.Target)
-	text(c, &r.Network)
+	shared(c, &r.Network)
 	c.bool(&r.Exclusive)
 	c.duration(&r.TTL)
 	c.time(&r.Expires)
@@ -242,11 +242,11 @@ func (c *coder) kept(r *lease.Kept) {
 	c.time(&r.At)
 	text(c, &r.ID)
 	c.token(&r.Token)
-	text(c, &r.Principal)
-	text(c, &r.Fleet)
+	shared(c, &r.Principal)
+	shared(c, &r.Fleet)
 	text(c, &r.Proxy)
 	c.target(&r.Target)
-	text(c, &r.Network)
+	shared(c, &r.Network)
 	c.bool(&r.Exclusive)
 	c.number(&r.Slots)
 	c.duration(&r.TTL)

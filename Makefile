@@ -62,6 +62,15 @@ bench: ## figures of the design, one BENCH line each: name value unit ratio
 matrix: ## every case of the fault matrix, over every provider (make test plays one in thirteen)
 	@cd agent && SHOAL_FAULT_MATRIX_WHOLE=1 go test -count=1 -v -run='FaultMatrix|FakeProvider|TestPods' -timeout=30m ./internal/controller/proxy/faultmatrix ./internal/provider/gcp | grep -E '^(fault matrix|--- FAIL|FAIL|ok)'
 
+SEED ?= 0
+KILLS ?= 100
+JOURNAL ?= disk
+HUB ?= half
+.PHONY: crash
+crash: packages ## kill a hub KILLS times under 64 clients and hold it to what it answered (SEED=0 draws one; JOURNAL=disk or valkey; HUB=half or whole)
+	@if [ $(HUB) = whole ]; then KUBEBUILDER_ASSETS=$$(hack/envtest-assets); export KUBEBUILDER_ASSETS; fi; \
+	cd test && go test -count=1 -v -timeout=60m -run='^TestCrash$$' ./crash -seed=$(SEED) -kills=$(KILLS) -journal=$(JOURNAL) -hub=$(HUB)
+
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## every fuzz target of every module for FUZZTIME each

@@ -25,13 +25,18 @@ func (c *evidence) wellFormed() []Violation {
 			continue
 		}
 		for _, op := range append(slices.Clone(l.looks), c.given[l.id]...) {
-			if op.Call.After(l.doubted) {
+			if op.Call.After(l.doubted) && !l.releasedBefore(op.Call) {
 				found = append(found, violated(WellFormed, "client %d's %s of %s is about lease %s, whose renewal of %s had no answer: who asks for it again knows nothing of its end",
 					op.Client, op.Kind, clock(op.Call), l.id, clock(l.doubted)))
 			}
 		}
 	}
 	return found
+}
+
+// releasedBefore tells whether a release was acknowledged before a moment.
+func (l *held) releasedBefore(at time.Time) bool {
+	return slices.ContainsFunc(l.releases, func(op *Op) bool { return op.Outcome == Done && op.Return.Before(at) })
 }
 
 // span is a time in which a lease certainly lived: from the answer that granted it until its release was asked for, or

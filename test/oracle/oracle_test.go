@@ -156,6 +156,9 @@ func TestPlanted(t *testing.T) {
 		},
 		"NobodyWasGrantedIt": {History{asked(Release, 0, 10, "a")}, []string{WellFormed}},
 		"ReturnBeforeCall":   {History{acquired(20, 10, "r1", "a", "p", 1, 1000)}, []string{WellFormed}},
+		"RenewedWithoutAnAnswerAndReleased": {
+			History{full[0], lost(asked(Renew, 20, 0, "a")), asked(Release, 30, 35, "a"), refusedWith("LEASE_EXPIRED", asked(Get, 40, 50, "a"))}, nil,
+		},
 		"RenewedWithoutAnAnswer": {
 			History{full[0], lost(asked(Renew, 20, 0, "a")), with(asked(Get, 40, 50, "a"), renewedTo(1020))}, []string{WellFormed},
 		},

@@ -1,4 +1,4 @@
-"""aiohttp_lease.py URL…: fetches pages of one host at the same time through a leased proxy, with aiohttp."""
+"""aiohttp_lease.py URL…: fetches pages of one host through a leased proxy, as many at a time as it may, with aiohttp."""
 
 import asyncio, os, random, ssl, sys
 from contextlib import asynccontextmanager
@@ -37,7 +37,8 @@ class Hub:
         async def renew(after=lease["renewAfterSeconds"]):
             while True:
                 await asyncio.sleep(after * random.uniform(0.8, 1))
-                after = max(1, (await self.call("POST", path + ":renew")).get("renewAfterSeconds", 1))
+                answer = await self.call("POST", path + ":renew")
+                lease["limits"], after = answer.get("limits", {}), max(1, answer.get("renewAfterSeconds", 1))
 
         renewing = asyncio.create_task(renew())
         try:
@@ -59,14 +60,27 @@ async def fetch(session, hub, lease, url):
         print(error, file=sys.stderr)
     except asyncio.TimeoutError:
         kind = "TIMEOUT"
-    await hub.call("POST", "/v1/leases/" + lease["leaseId"] + ":report", {"outcome": {"kind": kind}})
+    answer = await hub.call("POST", "/v1/leases/" + lease["leaseId"] + ":report", {"outcome": {"kind": kind}})
+    lease["limits"] = answer.get("limits", {})  # what the target tolerates, as far as is known
+    if "cooldown" in answer:
+        lease["rests"] = True
 
 
 async def main(urls):
     async with aiohttp.ClientSession() as session:
         hub = Hub(session)
         async with hub.leased(fleet="crawl/news", target=urlsplit(urls[0]).hostname, ttl="600s") as lease:
-            await asyncio.gather(*(fetch(session, hub, lease, url) for url in urls))
+            fetches = set()
+            for url in urls:
+                limits = lease.get("limits", {})
+                while len(fetches) >= limits.get("maxConcurrency", 10):
+                    _, fetches = await asyncio.wait(fetches, return_when=asyncio.FIRST_COMPLETED)
+                if "rests" in lease:
+                    break  # lease again to go on by another exit
+                fetches.add(asyncio.create_task(fetch(session, hub, lease, url)))
+                if url != urls[-1]:
+                    await asyncio.sleep(float(limits.get("minInterval", "0s")[:-1]))
+            await asyncio.gather(*fetches)
 
 
 if __name__ == "__main__":

@@ -55,10 +55,12 @@ def main(urls):
         pages.proxies = {"http": lease["proxyUrl"], "https": lease["proxyUrl"]}
         for url in urls:
             page = pages.get(url, timeout=60)
-            call("POST", "/v1/leases/" + lease["leaseId"] + ":report", {"outcome": outcome(page)})
+            told = call("POST", "/v1/leases/" + lease["leaseId"] + ":report", {"outcome": outcome(page)})
             print(page.status_code, "through", lease["exit"])
             if outcome(page)["kind"] != "OK":
                 break  # this exit rests now; lease again to go on by another
+            if url != urls[-1]:
+                time.sleep(float(told.get("limits", {}).get("minInterval", "0s")[:-1]))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ type fakeHub struct {
 	fail     func(call string, n int) error
 	after    func(call string, n int) error // once it was done: the answer is lost
 	renewed  func(*leasev1.RenewResponse)
+	limits   *leasev1.Limits // in each answer
 	counts   map[string]int
 	times    map[string][]time.Time
 	requests map[string][]string // lease ids by request id
@@ -81,7 +82,7 @@ func (h *fakeHub) Acquire(ctx context.Context, r *leasev1.AcquireRequest) (*leas
 			h.granted[id] = &leasev1.Lease{
 				LeaseId: id, Fleet: r.Fleet, Target: r.Target, ProxyId: fmt.Sprintf("p%d", h.next%h.proxies),
 				TtlSeconds: int32(h.ttl / time.Second), RenewAfterSeconds: int32(h.ttl / time.Second / 2), Exit: "203.0.113.1",
-				ProxyUrl: "http://" + id + ":secret@198.51.100.7:3128",
+				Limits: h.limits, ProxyUrl: "http://" + id + ":secret@198.51.100.7:3128",
 			}
 			h.held[id] = true
 			h.next++
@@ -110,6 +111,7 @@ func (h *fakeHub) Renew(ctx context.Context, r *leasev1.RenewRequest) (*leasev1.
 	}
 	answer := &leasev1.RenewResponse{
 		LeaseId: r.LeaseId, TtlSeconds: int32(h.ttl / time.Second), RenewAfterSeconds: int32(h.ttl / time.Second / 2), Exit: "203.0.113.1",
+		Limits: h.limits,
 	}
 	if h.renewed != nil {
 		h.renewed(answer)
@@ -124,7 +126,7 @@ func (h *fakeHub) Report(ctx context.Context, r *leasev1.ReportRequest) (*leasev
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reports = append(h.reports, fmt.Sprintf("%s %s%s", r.LeaseId, r.Target, told(r.Outcome)))
-	return &leasev1.ReportResponse{Cooldown: durationpb.New(5 * time.Minute)}, nil
+	return &leasev1.ReportResponse{Cooldown: durationpb.New(5 * time.Minute), Limits: h.limits}, nil
 }
 
 func (h *fakeHub) Release(ctx context.Context, r *leasev1.ReleaseRequest) (*leasev1.ReleaseResponse, error) {

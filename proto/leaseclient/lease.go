@@ -56,9 +56,11 @@ func newLease(c *Client, granted *leasev1.Lease, proxy *url.URL, sent time.Time)
 		done: make(chan struct{}), due: make(chan time.Duration, 1), changed: make(chan struct{}), released: make(chan struct{}),
 		state: State{
 			Expires: sent.Add(time.Duration(granted.GetTtlSeconds()) * time.Second), Draining: granted.GetDraining(), Exit: granted.GetExit(),
+			Limits: limitsOf(granted.GetLimits()),
 		},
 		renewAfter: time.Duration(granted.GetRenewAfterSeconds()) * time.Second,
 	}
+	l.pace.set(l.state.Limits)
 	// Not the client's: when that is closed the lease ends by its release.
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(c.ctx))
 	return l
@@ -112,6 +114,9 @@ func (l *Lease) Report(ctx context.Context, target string, outcome *leasev1.Outc
 	})
 	if err != nil {
 		return 0, fmt.Errorf("report on lease %s: %w", l.ID(), err)
+	}
+	if !l.isDone() {
+		l.update(func(s *State) { s.Limits = limitsOf(answer.GetLimits()) })
 	}
 	return answer.GetCooldown().AsDuration(), nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
 )
 
 // Limits are what a lease's holder keeps to. The hub learns them from reports and tells them with the lease, with each
@@ -12,8 +14,14 @@ import (
 type Limits struct {
 	// MaxConcurrency is how many uses may go on at a time. Zero is no limit.
 	MaxConcurrency int
-	// MinInterval is the least time from the begin of one use to that of the next. Zero is no limit.
+	// MinInterval is the least time from the begin of one use to that of the next. Zero is no limit. While the exit rests
+	// for the target it is the rest.
 	MinInterval time.Duration
+}
+
+// limitsOf reads what the hub says; nothing is no limit.
+func limitsOf(limits *leasev1.Limits) Limits {
+	return Limits{MaxConcurrency: int(limits.GetMaxConcurrency()), MinInterval: limits.GetMinInterval().AsDuration()}
 }
 
 // Begin waits until the limits of the lease allow one more use, such as a request, and returns what ends it, which may

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
 )
 
 func TestPace(t *testing.T) {
@@ -24,9 +28,9 @@ func TestPace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newFakeHub()
+				h.limits = &leasev1.Limits{MaxConcurrency: int32(tc.limits.MaxConcurrency), MinInterval: durationpb.New(tc.limits.MinInterval)}
 				c := newClient(t, h, Options{})
 				l := mustAcquire(t, c)
-				l.update(func(s *State) { s.Limits = tc.limits })
 				begun := time.Now()
 				starts := make(chan time.Duration, len(tc.want))
 				for range tc.want {
@@ -55,6 +59,34 @@ func TestPace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLimitsOfEachAnswer checks that the last answer counts, whatever it answers.
+func TestLimitsOfEachAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHub()
+		c := newClient(t, h, Options{})
+		l := mustAcquire(t, c)
+		h.set(func() { h.limits = &leasev1.Limits{MinInterval: durationpb.New(2 * time.Second)} })
+		if _, err := l.Report(t.Context(), "", &leasev1.Outcome{Kind: leasev1.Outcome_OK}); err != nil {
+			t.Fatal(err)
+		}
+		if want := (Limits{MinInterval: 2 * time.Second}); l.State().Limits != want {
+			t.Errorf("after a report: %+v, want %+v", l.State().Limits, want)
+		}
+		h.set(func() { h.limits = &leasev1.Limits{MaxConcurrency: 3} })
+		changed := l.Changed()
+		<-changed // by a renewal
+		if want := (Limits{MaxConcurrency: 3}); l.State().Limits != want || h.count("Renew") != 1 {
+			t.Errorf("after a renewal: %+v, want %+v", l.State().Limits, want)
+		}
+		h.set(func() { h.limits = nil })
+		<-l.Changed()
+		if want := (Limits{}); l.State().Limits != want {
+			t.Errorf("after they were lifted: %+v", l.State().Limits)
+		}
+		closed(t, h, c)
+	})
 }
 
 func TestPaceIsInOrder(t *testing.T) {

@@ -92,6 +92,7 @@ func (l *Lease) renewed(answer *leasev1.RenewResponse, sent time.Time) {
 	l.update(func(s *State) {
 		s.Expires = sent.Add(time.Duration(answer.GetTtlSeconds()) * time.Second)
 		s.Draining = answer.GetDraining()
+		s.Limits = limitsOf(answer.GetLimits())
 		s.ExitChanged = answer.GetExitChanged()
 		if exit := answer.GetExit(); exit != "" {
 			s.Exit = exit

@@ -40,7 +40,7 @@ type watcher struct {
 // watch runs from the first lease to the end of the client.
 func (c *Client) watch() {
 	for failures := 0; c.ctx.Err() == nil; {
-		synced, err := c.watchOnce(failures > 0)
+		synced, err := c.watchOnce()
 		if connect.CodeOf(err) == connect.CodeUnimplemented {
 			c.log.Info("the hub tells no changes of leases; they are learnt from renewals")
 			return
@@ -55,8 +55,8 @@ func (c *Client) watch() {
 	}
 }
 
-// watchOnce reads one watch to its end. again says that there was one before, and so a gap.
-func (c *Client) watchOnce(again bool) (synced bool, err error) {
+// watchOnce reads one watch to its end, and says whether it had begun to tell.
+func (c *Client) watchOnce() (synced bool, err error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	stream, err := c.watcher.open(ctx)
@@ -74,10 +74,9 @@ func (c *Client) watchOnce(again bool) (synced bool, err error) {
 		silence.Reset(watchSilence)
 		switch event.GetKind() {
 		case leasev1.WatchLeasesResponse_SYNCED:
+			// What happened before to the leases that are held already was not told.
 			synced = true
-			if again {
-				c.renewAll()
-			}
+			c.renewAll()
 		case leasev1.WatchLeasesResponse_RESYNC:
 			c.renewAll()
 		case leasev1.WatchLeasesResponse_DRAINING, leasev1.WatchLeasesResponse_EXITS_CHANGED, leasev1.WatchLeasesResponse_ENDED:

@@ -49,25 +49,30 @@ func TestWatchRenewsAtOnce(t *testing.T) {
 		l := mustAcquire(t, c)
 		mustAcquire(t, c)
 		tell <- event(leasev1.WatchLeasesResponse_SYNCED, "")
+		time.Sleep(watchSpread)
+		synctest.Wait()
+		if n := h.count("Renew"); n != 2 {
+			t.Errorf("once the watch tells: %d renewals, want one of each lease that was there before", n)
+		}
 		h.set(func() { h.renewed = func(r *leasev1.RenewResponse) { r.Draining = r.LeaseId == l.ID() } })
 		changed, begun := l.Changed(), time.Now()
 		tell <- event(leasev1.WatchLeasesResponse_DRAINING, l.ID())
 		<-changed
-		if took := time.Since(begun); took != 0 || !l.State().Draining || h.count("Renew") != 1 {
+		if took := time.Since(begun); took != 0 || !l.State().Draining || h.count("Renew") != 3 {
 			t.Errorf("told after %v, %+v, by %d renewals", took, l.State(), h.count("Renew"))
 		}
 		// A gap in what is told: every lease asks.
 		tell <- event(leasev1.WatchLeasesResponse_RESYNC, "")
 		time.Sleep(watchSpread)
 		synctest.Wait()
-		if n := h.count("Renew"); n != 3 {
+		if n := h.count("Renew"); n != 5 {
 			t.Errorf("after a gap: %d renewals, want one more of each lease", n)
 		}
 		tell <- nil
 		tell <- event(leasev1.WatchLeasesResponse_SYNCED, "")
 		time.Sleep(watchSpread)
 		synctest.Wait()
-		if n := h.count("Renew"); n != 5 || opened.Load() != 2 {
+		if n := h.count("Renew"); n != 7 || opened.Load() != 2 {
 			t.Errorf("after the watch broke: opened %d times, %d renewals", opened.Load(), n)
 		}
 		// One that says nothing for too long is opened again.

@@ -253,6 +253,26 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// TestWatch drains a proxy: the holder hears of it at once, minutes before it would renew.
+func TestWatch(t *testing.T) {
+	w := newWorld(t, good)
+	c := w.client(leaseclient.Options{Watch: true})
+	l, err := c.Acquire(t.Context(), &leasev1.AcquireRequest{Fleet: "crawl/news"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := l.Changed()
+	w.do(lease.Drain{UID: lease.ProxyUID(l.Granted().GetProxyId()), Deadline: time.Now().Add(time.Hour)})
+	select {
+	case <-changed:
+	case <-time.After(time.Minute):
+		t.Fatal("not told within a minute")
+	}
+	if !l.State().Draining {
+		t.Errorf("state = %+v, %v", l.State(), l.Err())
+	}
+}
+
 func TestGivenUpRequestsLeakNothing(t *testing.T) {
 	w := newWorld(t, good)
 	c := w.client(leaseclient.Options{})

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,39 @@ import (
 
 // squidUser is the user that Debian's squid runs as.
 const squidUser = 13
+
+// built is where the auth program of Shoal's proxies is, for all tests, or why not.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "shoal-crawlers-")
+	if err != nil {
+		return "", err
+	}
+	// The module of the agents, by its place: the hub's does not know it.
+	path := filepath.Join(dir, "shoal-auth")
+	build := exec.Command("go", "build", "-C", "../../../../agent", "-o", path, "./cmd/shoal-auth")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return path, fmt.Errorf("building shoal-auth: %w\n%s", err, out)
+	}
+	return path, os.Chmod(dir, 0o755)
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, _ := built(); path != "" {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+func helper(t *testing.T) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // squids is what the Squids of a test share.
 type squids struct {
@@ -31,7 +65,7 @@ func newSquids(t *testing.T, key credential.Key) *squids {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &squids{dir: dir, keys: filepath.Join(dir, "keys"), helper: filepath.Join(dir, "shoal-auth")}
+	s := &squids{dir: dir, keys: filepath.Join(dir, "keys"), helper: helper(t)}
 	keys, err := credential.Marshal([]credential.Key{key}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +76,6 @@ func newSquids(t *testing.T, key credential.Key) *squids {
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	// The module of the agents, by its place: the hub's does not know it.
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../../agent", "-o", s.helper, "./cmd/shoal-auth")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building shoal-auth: %v\n%s", err, out)
 	}
 	return s
 }

@@ -85,7 +85,7 @@ func newWorld(t *testing.T, kinds ...proxyKind) *world {
 		t.Fatal(err)
 	}
 	handler, err := leaseapi.New(leaseapi.Options{
-		Keeper: w.keeper, Signer: shared, Logger: slog.New(slog.DiscardHandler),
+		Keeper: w.keeper, Notices: kept, Signer: shared, Logger: slog.New(slog.DiscardHandler),
 		Authenticator: leaseapi.AuthenticatorFunc(func(_ context.Context, bearer string) (leaseapi.Caller, error) {
 			if bearer != token {
 				return leaseapi.Caller{}, leaseapi.ErrUnknownToken
@@ -99,7 +99,12 @@ func newWorld(t *testing.T, kinds ...proxyKind) *world {
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
 	server.StartTLS()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		if err := handler.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
 	w.hub, w.http = server.URL, server.Client()
 	w.caFile = filepath.Join(t.TempDir(), "ca.pem")
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

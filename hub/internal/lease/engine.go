@@ -55,7 +55,8 @@ type Engine struct {
 	requests map[requestKey]*request
 	sessions map[sessionKey]*session
 	guard    guardCounts
-	paces    int // pairs of an exit and a target
+	paces    int    // pairs of an exit and a target
+	trips    uint64 // of guards, in this life of the engine
 	// revocations and pauses are those that operators have set; some may be
 	// over.
 	revocations map[revocationKey]Revocation

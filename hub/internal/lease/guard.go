@@ -91,6 +91,7 @@ func (e *Engine) countBan(l *lease, key string, out *Output) {
 		return
 	}
 	delete(e.guard.targets, pair)
+	e.trips++
 	e.commit(&TargetPaused{
 		At: moment(e.now), Fleet: l.fleet.id, Target: key, Until: moment(e.now + int64(e.opts.Guard.Window)),
 	}, out)

@@ -199,6 +199,10 @@ func (e *Engine) operate(cmd Command, out *Output) (Result, *Refusal) {
 		return e.listBans(&cmd)
 	case ClearBan:
 		return e.clearBan(&cmd, out)
+	case ReadHeld:
+		return e.readHeld(&cmd)
+	case ReadTotals:
+		return e.readTotals(), nil
 	default:
 		return nil, invalid("command", "the command is none that this engine knows")
 	}

@@ -72,6 +72,11 @@ type Config struct {
 	// LeaseCertFile and LeaseKeyFile are a certificate and its key, PEM, for the crawlers' listener in place of one of
 	// the hub's own. They are read again when they change.
 	LeaseCertFile, LeaseKeyFile string
+	// AuditLog is a file that gets a line for each event of a lease, or "stdout"; empty for none.
+	AuditLog string
+	// QuotaFile holds limits for tenants and principals, as package quota reads them; empty for none. It is read again
+	// when it changes.
+	QuotaFile string
 
 	// LeaderElection lets several hubs run of which one works; the others wait and are not ready.
 	LeaderElection bool
@@ -112,6 +117,8 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.JournalType, "journal", JournalDisk, "what keeps the leases: disk, in --journal-dir, or memory (they are forgotten with the hub, and the next one grants nothing for one maxTTL)")
 	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub and is used by no other")
 	flags.IntVar(&c.JournalCompactAfter, "journal-compact-after", 0, "how many records the journal takes at least before a snapshot replaces them: fewer make a start quicker and cost more writes; 0 leaves it to the journal")
+	flags.StringVar(&c.AuditLog, "audit-log", "", "file that gets a line of JSON for each event of a lease, or stdout; none by default")
+	flags.StringVar(&c.QuotaFile, "quota-file", "", "file of limits for tenants and principals, YAML; none by default")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")

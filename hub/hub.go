@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect/v2"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,7 @@ import (
 	"github.com/shoal-dev/shoal/hub/internal/keyring"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
 	"github.com/shoal-dev/shoal/hub/internal/leaseapi"
+	"github.com/shoal-dev/shoal/hub/internal/leasemetrics"
 	"github.com/shoal-dev/shoal/proto/credential"
 )
 
@@ -325,8 +327,14 @@ func (h *hub) serveLeases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	figures := leasemetrics.New(h.Clock)
+	overseen, err := h.overseen(ctx, figures)
+	if err != nil {
+		return err
+	}
 	handler, err := leaseapi.New(leaseapi.Options{
-		Keeper:        h.keeper,
+		Keeper:        overseen,
+		Interceptors:  []connect.ServerInterceptor{figures.Interceptor()},
 		Authenticator: callers(gate, log),
 		Signer:        signer,
 		Owners:        ownersOf(h.owners),

@@ -32,6 +32,12 @@ spec:
         - --leases-cert-file=/etc/shoal-hub/leases/tls.crt
         - --leases-key-file=/etc/shoal-hub/leases/tls.key
         {{- end }}
+        {{- with .Values.audit.log }}
+        - --audit-log={{ . }}
+        {{- end }}
+        {{- if .Values.quotas }}
+        - --quota-file=/etc/shoal-hub/quotas/quotas.yaml
+        {{- end }}
       ports:
         - {name: agents, containerPort: 8443}
         - {name: leases, containerPort: 8444}
@@ -54,19 +60,28 @@ spec:
         readOnlyRootFilesystem: true
         capabilities: {drop: [ALL]}
       resources: {{- toYaml .Values.resources | nindent 8 }}
-      {{- if or .Values.leases.certificateSecret (eq .Values.journal.type "disk") }}
+      {{- if or .Values.leases.certificateSecret .Values.quotas (eq .Values.journal.type "disk") }}
       volumeMounts:
         {{- if .Values.leases.certificateSecret }}
         - {name: leases-certificate, mountPath: /etc/shoal-hub/leases, readOnly: true}
+        {{- end }}
+        {{- if .Values.quotas }}
+        - {name: quotas, mountPath: /etc/shoal-hub/quotas, readOnly: true}
         {{- end }}
         {{- if eq .Values.journal.type "disk" }}
         - {name: journal, mountPath: /var/lib/shoal-hub}
         {{- end }}
       {{- end }}
-  {{- if .Values.leases.certificateSecret }}
+  {{- if or .Values.leases.certificateSecret .Values.quotas }}
   volumes:
+    {{- if .Values.leases.certificateSecret }}
     - name: leases-certificate
       secret: {secretName: {{ .Values.leases.certificateSecret }}}
+    {{- end }}
+    {{- if .Values.quotas }}
+    - name: quotas
+      configMap: {name: shoal-hub-quotas}
+    {{- end }}
   {{- end }}
   {{- with .Values.nodeSelector }}
   nodeSelector: {{- toYaml . | nindent 4 }}

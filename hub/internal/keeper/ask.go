@@ -65,3 +65,6 @@ func (k *Keeper) Busy(ctx context.Context) (lease.Busy, error) {
 func (k *Keeper) Drain(ctx context.Context, cmd lease.Drain) (lease.Drained, error) {
 	return ask[lease.Drained](ctx, k, cmd)
 }
+
+// Queued tells how many commands wait for the engine.
+func (k *Keeper) Queued() int { return len(k.queue) }

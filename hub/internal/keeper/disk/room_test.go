@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/shoal-dev/shoal/hub/internal/keeper"
 	"github.com/shoal-dev/shoal/hub/internal/lease"
@@ -244,20 +245,88 @@ func TestNotAllowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // to be looked into by another
+	program, err := os.ReadFile(self)
+	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self)
+	dir := t.TempDir()
+	for _, open := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // for another user to look into
+			t.Fatal(err)
+		}
+	}
+	copied := filepath.Join(dir, "program")
+	if err := os.WriteFile(copied, program, 0o755); err != nil { //nolint:gosec // for another user to run
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), copied)
 	cmd.Env = append(os.Environ(), victimDir+"="+filepath.Join(dir, "journal"))
 	cmd.Stdin = strings.NewReader("{}")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, os.ErrPermission) {
-		t.Skipf("another user cannot run the test: %v", err)
-	}
 	if err == nil || !strings.Contains(string(out), "fsGroup") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestStoreFindsNoRoom fills the disk between two looks at it, so that the store itself finds no room: it gets the
+// reserve, and the append is done.
+func TestStoreFindsNoRoom(t *testing.T) {
+	mount := smallDisk(t, 160)
+	opts := options(filepath.Join(mount, "journal"))
+	opts.Reserve = 20 << 20
+	j := mustOpen(t, opts)
+	j.reserve.usage = func() (vfs.DiskUsage, error) { return vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 30}, nil }
+	hog{t, filepath.Join(mount, "hog")}.take(0)
+	n := 0
+	for j.reserve.ballast() > 0 && n < 1_000_000 {
+		mustAppend(t, j, paused(n, n+1000)...)
+		n += 1000
+	}
+	mustAppend(t, j, paused(n, n+1)...)
+	t.Logf("the reserve was needed after %d records", n)
+	if j.reserve.ballast() > 0 {
+		t.Error("the disk was full and the reserve was not needed")
+	}
+	if got := len(loaded(t, j)); got != n+1 {
+		t.Errorf("%d of %d records are there", got, n+1)
+	}
+	mustClose(t, j)
+}
+
+// TestCollector collects what a journal says of itself, and nothing once it is closed.
+func TestCollector(t *testing.T) {
+	opts := options(t.TempDir())
+	j := mustOpen(t, opts)
+	mustAppend(t, j, paused(0, 400)...)
+	j.Compact(t.Context(), into(paused(0, 100)))
+	j.compacting.Wait()
+	mustAppend(t, j, paused(0, 7)...)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(NewCollector(j))
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		got[family.GetName()] = family.GetMetric()[0].GetGauge().GetValue()
+	}
+	for name, want := range map[string]float64{
+		"shoal_journal_log_records": 7, "shoal_journal_snapshot_records": 100, "shoal_journal_reserve_bytes": float64(opts.Reserve),
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	for _, name := range []string{"shoal_journal_disk_bytes", "shoal_journal_disk_free_bytes"} {
+		if got[name] <= 0 {
+			t.Errorf("%s is %v", name, got[name])
+		}
+	}
+	mustClose(t, j)
+	if families, err := registry.Gather(); err != nil || len(families) != 0 {
+		t.Errorf("closed, it gives %d metrics and %v", len(families), err)
 	}
 }
 

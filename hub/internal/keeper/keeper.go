@@ -158,6 +158,9 @@ func (k *Keeper) load(ctx context.Context) (loaded int, err error) {
 	} else {
 		defer debug.SetGCPercent(before)
 	}
+	if journal, ok := k.journal.(interface{ Expected() int }); ok {
+		k.engine.Expect(journal.Expected())
+	}
 	err = k.journal.Load(ctx, func(rec lease.Record) error {
 		loaded++
 		return k.engine.Apply(rec)

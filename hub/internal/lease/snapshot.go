@@ -100,6 +100,15 @@ func (e *Engine) Snapshot() []Record {
 // Blank makes an engine of the same options that knows nothing.
 func (e *Engine) Blank() *Engine { return New(e.opts) }
 
+// Expect makes room for so many leases in an engine that knows none yet: a
+// replay that knows what comes need not make room again and again.
+func (e *Engine) Expect(leases int) {
+	if len(e.leases) == 0 && len(e.requests) == 0 {
+		e.leases = make(map[ID]*lease, leases)
+		e.requests = make(map[requestKey]*request, leases)
+	}
+}
+
 // SnapshotTo is [Engine.Snapshot], one record at a time. It stops at the first
 // error of emit and returns it.
 func (e *Engine) SnapshotTo(emit func(Record) error) error {

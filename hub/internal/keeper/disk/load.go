@@ -18,6 +18,12 @@ func (j *Journal) Load(ctx context.Context, yield func(lease.Record) error) erro
 	return j.load(ctx, j.head, j.next, yield)
 }
 
+// Expected estimates how many leases Load will tell of: most records of a
+// snapshot are one, and of those of the log half end or extend others.
+func (j *Journal) Expected() int {
+	return int(j.head.Snapshot + (j.next-j.head.LogFrom)/2) //nolint:gosec // they are counted in memory
+}
+
 // load yields what a header names, up to a number of the log.
 func (j *Journal) load(ctx context.Context, head header, next uint64, yield func(lease.Record) error) error {
 	whole := func(value []byte) ([]byte, error) { return value, nil }

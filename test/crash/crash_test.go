@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -68,6 +69,9 @@ type story struct {
 // TestCrash plays what the flags say: with none, a few kills of a half hub on the disk journal.
 func TestCrash(t *testing.T) { play(t, *hubFlag == "whole", *journalFlag, *killsFlag) }
 
+// TestWholeHub plays a few kills of a whole hub.
+func TestWholeHub(t *testing.T) { play(t, true, "disk", 6) }
+
 // TestLeaderLost plays a few losses of the hub that leads, on the Valkey journal.
 func TestLeaderLost(t *testing.T) { play(t, false, "valkey", 6) }
 
@@ -78,17 +82,20 @@ func play(t *testing.T, whole bool, journal string, kills int) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("make crash SEED=%d KILLS=%d JOURNAL=%s HUB=%s", seed, kills, journal, *hubFlag)
+	t.Logf("make crash SEED=%d KILLS=%d JOURNAL=%s HUB=%s", seed, kills, journal, map[bool]string{true: "whole", false: "half"}[whole])
 	s := &story{t: t, world: newWorld(t, whole), random: rand.New(rand.NewPCG(seed, 1)), kinds: map[string]int{}, start: time.Second}
 	s.street = &street{timeline: newTimeline(), leader: func() string { return *s.leads.Load() }}
 	if whole {
-		s.hubs = wholeHub(t, s.world, journal)
+		s.hubs = wholeHubs(t, s.world, journal)
 	} else {
 		s.hubs = halfHubs(t, s.world, journal)
 	}
 	s.follow()
 	s.lead.start(t)
 	s.awaitReady()
+	if s.elected {
+		s.other.start(t)
+	}
 	if whole {
 		s.populate(t, seed)
 	} else {
@@ -133,8 +140,9 @@ func (s *story) populate(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var members sync.WaitGroup
 	t.Cleanup(func() { cancel(); members.Wait() })
+	agents := func() string { return "https://" + strings.TrimSuffix(s.street.leader(), leasesPort) + agentsPort }
 	for n, name := range []string{"east", "west"} {
-		m := newMember(n, name, s.lead.agentsURL, roots)
+		m := newMember(n, name, agents, roots)
 		m.join(t, s.world.joinToken(t, name, s.lead.agentsURL()))
 		members.Go(func() { m.run(ctx) })
 	}
@@ -183,8 +191,13 @@ func (s *story) await(what string, check func() string) {
 		if problem == "" {
 			return
 		}
-		if err := s.lead.alive(); err != nil {
-			s.t.Fatal(err)
+		for _, hub := range []*victim{s.lead, s.other} {
+			if hub == nil || hub.process == nil {
+				continue
+			}
+			if err := hub.alive(); err != nil {
+				s.t.Fatal(err)
+			}
 		}
 		select {
 		case <-ticker.C:
@@ -196,13 +209,21 @@ func (s *story) await(what string, check func() string) {
 
 func (s *story) awaitReady() {
 	s.t.Helper()
-	s.await("the hub is ready", func() string {
-		if s.lead.ready(s.t.Context()) {
+	began := s.lead.process.begun
+	s.await("a hub is ready", func() string {
+		switch {
+		case s.lead.ready(s.t.Context()):
+			return ""
+		case s.elected && s.other.process != nil && s.other.ready(s.t.Context()):
+			s.lead, s.other = s.other, s.lead
+			s.follow()
 			return ""
 		}
-		return "it is not"
+		return "none is"
 	})
-	s.start = time.Since(s.lead.process.begun)
+	if s.start = time.Since(began); s.elected {
+		s.start = leaderLease
+	}
 }
 
 // within is a random time up to d.
@@ -246,8 +267,8 @@ func (s *story) round(n int) {
 			case <-said:
 				return ""
 			default:
-				if s.lead.ready(s.t.Context()) {
-					return "" // it was logged before anybody listened
+				if s.lead.ready(s.t.Context()) || s.elected && s.other.ready(s.t.Context()) {
+					return "" // it was logged before anybody listened, or by the other
 				}
 				return "it has not"
 			}
@@ -286,11 +307,21 @@ func (s *story) replace() {
 		s.t.Fatal(err)
 	}
 	s.lead.kill()
+	s.swap()
+	s.follow()
+}
+
+// swap has the other hub take the place of the one that is lost, if there is another, and starts the one that is to run.
+func (s *story) swap() {
+	lost := s.lead
 	if s.other != nil {
 		s.lead, s.other = s.other, s.lead
 	}
+	if s.elected {
+		lost.start(s.t) // the other runs
+		return
+	}
 	s.lead.start(s.t)
-	s.follow()
 }
 
 // pause stops the hub that leads for a while. Alone, it goes on and is killed soon after. Where there is another, that one
@@ -308,7 +339,9 @@ func (s *story) pause() {
 	deposed := s.lead
 	deposed.process.condemn()
 	s.lead, s.other = s.other, s.lead
-	s.lead.start(s.t)
+	if !s.elected {
+		s.lead.start(s.t)
+	}
 	s.awaitReady()
 	s.follow()
 	s.rest(s.within(400 * time.Millisecond))
@@ -325,6 +358,9 @@ func (s *story) pause() {
 	})
 	if code := deposed.process.cmd.ProcessState.ExitCode(); code != 1 {
 		s.t.Errorf("the hub that was deposed ended with %d\n%s", code, deposed.process.tail())
+	}
+	if s.elected {
+		deposed.start(s.t)
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 // takes over when the first is lost.
 type hubs struct {
 	lead, other *victim
+	// elected says that both run and that they elect the one that leads. Otherwise the test starts the one that is to.
+	elected bool
 	// compacts is the line of the log at or near a compaction.
 	compacts string
 	roots    *x509.CertPool // of half hubs
@@ -56,17 +58,38 @@ func halfHubs(t *testing.T, w *world, journal string) *hubs {
 	return h
 }
 
-// wholeHub is a real hub in a real cluster.
-func wholeHub(t *testing.T, w *world, journal string) *hubs {
+// wholeHubs are real hubs in a real cluster.
+func wholeHubs(t *testing.T, w *world, journal string) *hubs {
 	t.Helper()
-	if journal != "disk" {
-		t.Fatalf("whole hubs are tried with the disk journal, not with %q", journal)
+	h := &hubs{}
+	args := []string{
+		"--journal", journal, "--journal-compact-after", fmt.Sprint(compactAfter),
+		"--kubeconfig", w.kubeconfig, "--namespace", hubNamespace, "--log-level", "debug",
 	}
-	v := newVictim(t, w, "hub", "shoal-hub", "--journal", "disk", "--journal-dir", filepath.Join(w.dir, "journal"),
-		"--journal-compact-after", fmt.Sprint(compactAfter), "--kubeconfig", w.kubeconfig, "--namespace", hubNamespace, "--log-level", "debug")
-	v.args = append(v.args, "--san", v.ip, "--agents-address", v.ip+":"+agentsPort, "--echo-address", v.ip+":"+echoPort)
-	return &hubs{lead: v, compacts: "the lease journal is being compacted"}
+	switch journal {
+	case "disk":
+		h.compacts = "the lease journal is being compacted"
+		args = append(args, "--journal-dir", filepath.Join(w.dir, "journal"))
+	case "valkey":
+		h.compacts, h.elected = "lease journal compacted", true
+		args = append(args, "--journal-valkey-address", valkeyServer(t, w), "--leader-elect", "--leader-lease", leaderLease.String())
+	default:
+		t.Fatalf("there is no journal %q; write disk or valkey", journal)
+	}
+	hub := func(name string) *victim {
+		v := newVictim(t, w, name, "shoal-hub", args...)
+		v.args = append(v.args, "--san", v.ip, "--agents-address", v.ip+":"+agentsPort, "--echo-address", v.ip+":"+echoPort)
+		return v
+	}
+	h.lead = hub("hub")
+	if h.elected {
+		h.other = hub("other-hub")
+	}
+	return h
 }
+
+// leaderLease is the shortest that a hub takes.
+const leaderLease = 3 * time.Second
 
 // certificate makes one for a half hub, and returns the flags that name it.
 func (h *hubs) certificate(t *testing.T, w *world, v *victim) []string {
@@ -114,8 +137,8 @@ func valkeyServer(t *testing.T, w *world) string {
 	if program == "" {
 		t.Fatal("this test needs a Valkey or Redis server: apt-get install redis-server, or run hack/packages redis-server")
 	}
-	socket := filepath.Join(w.dir, "valkey.sock")
-	cmd := exec.Command(program, "--port", "0", "--unixsocket", socket, "--dir", w.dir, "--save", "",
+	ip := ownAddress()
+	cmd := exec.Command(program, "--bind", ip, "--port", valkeyPort, "--dir", w.dir, "--save", "",
 		"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--logfile", filepath.Join(w.dir, "valkey.log"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -124,5 +147,7 @@ func valkeyServer(t *testing.T, w *world) string {
 		_ = cmd.Process.Kill() // ends it before its files go
 		_ = cmd.Wait()
 	})
-	return socket
+	return ip + ":" + valkeyPort
 }
+
+const valkeyPort = "6379"

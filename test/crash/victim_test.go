@@ -60,8 +60,7 @@ func newVictim(t *testing.T, w *world, name, program string, args ...string) *vi
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody else has an address like this, and connections to elsewhere do not begin at it.
-	ip := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+	ip := ownAddress()
 	v := &victim{world: w, name: name, program: program, ip: ip, log: log, args: append([]string{
 		"--leases-address", ip + ":" + leasesPort, "--health-address", ip + ":" + healthPort,
 	}, args...)}
@@ -72,6 +71,11 @@ func newVictim(t *testing.T, w *world, name, program string, args ...string) *vi
 		_ = log.Close()
 	})
 	return v
+}
+
+// ownAddress is one on the loopback that nobody else has, and that no connection to elsewhere begins at.
+func ownAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 }
 
 func (v *victim) agentsURL() string { return "https://" + v.ip + ":" + agentsPort }

@@ -25,9 +25,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Metrics are what the keeper measures into: its own, unseen, by default.
 	Metrics *Metrics
-	// Queue is how many commands may wait: 1024 by default.
+	// Queue is how many commands may wait: 2048 by default.
 	Queue int
-	// Batch is how many commands share one append at most: 256 by default.
+	// Batch is how many commands share one append at most: 1024 by default.
 	Batch int
 }
 
@@ -61,10 +61,10 @@ func New(opts Options) *Keeper {
 		opts.Metrics = NewMetrics()
 	}
 	if opts.Queue <= 0 {
-		opts.Queue = 1024
+		opts.Queue = 2048
 	}
 	if opts.Batch <= 0 {
-		opts.Batch = 256
+		opts.Batch = 1024
 	}
 	k := &Keeper{
 		engine: opts.Engine, journal: opts.Journal, clock: opts.Clock, log: opts.Logger, batch: opts.Batch, metrics: opts.Metrics,

@@ -2,12 +2,14 @@ package leaseapi
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/shoal-dev/shoal/hub/internal/lease"
 	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
 )
 
@@ -124,6 +126,63 @@ func FuzzQuery(f *testing.F) {
 				continue
 			}
 			validate(Caller{}, request)
+		}
+	})
+}
+
+// FuzzPageToken gives any text as a page token. One that is taken is one that this list could have returned, and writing it
+// again gives the same.
+func FuzzPageToken(f *testing.F) {
+	request := &leasev1.ListProxiesRequest{Fleet: "crawl/news"}
+	f.Add(pageToken{After: "0c7a1c52-0000-4000-8000-000000000001", Total: 7, Of: listOf(request)}.String())
+	for _, seed := range []string{"", "e30", "eyJhIjoiYSIsInQiOjEsIm8iOiJBUT09In0", "%%%", "bnVsbA", "W10"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		asked := &leasev1.ListProxiesRequest{Fleet: "crawl/news", PageToken: text}
+		_, token, err := listCommand(asked)
+		switch {
+		case text == "" && (err != nil || token != nil):
+			t.Errorf("the first page: %v, %v", token, err)
+		case err != nil && token != nil:
+			t.Errorf("%q is refused and taken", text)
+		case err == nil && token != nil:
+			again := &leasev1.ListProxiesRequest{Fleet: "crawl/news", PageToken: token.String()}
+			if _, read, err := listCommand(again); err != nil || read.After != token.After || read.Total != token.Total {
+				t.Errorf("%q reads as %v, and that as %v (%v)", text, token, read, err)
+			}
+			again.Fleet = "crawl/other"
+			if _, _, err := listCommand(again); err == nil {
+				t.Errorf("%q is taken for another list", text)
+			}
+		}
+	})
+}
+
+// FuzzSelector gives any texts as a selector. One that is taken can be matched, and refused ones are refused in words that
+// can be sent.
+func FuzzSelector(f *testing.F) {
+	f.Add("tier", "fast", "us-east1", "US", "east", "203.0.113.9")
+	f.Add("example.com/tier", "", "", "de", "", "2001:db8::/64")
+	f.Add("-", "a b", "\x00", "DEU", "\xff", "::1%eth0/64")
+	proxy := &lease.Proxy{
+		Region: "us-east1", Country: "US", Member: "east", Labels: map[string]string{"tier": "fast"},
+		Endpoints: []lease.Endpoint{{Network: "PodIP", Host: "192.0.2.1", Port: 3128}}, Exits: []netip.Addr{netip.MustParseAddr("203.0.113.9")},
+	}
+	f.Fuzz(func(t *testing.T, key, value, region, country, member, exit string) {
+		asked := &leasev1.Selector{Labels: map[string]string{key: value}, Region: region, Country: country, Member: member, Exit: exit}
+		var c checks
+		selector := c.selector(asked)
+		if c.err() == nil {
+			if fits := selector.Matches(proxy); fits && (key != "tier" || value != "fast") {
+				t.Errorf("%v fits a proxy without the label", asked)
+			}
+			return
+		}
+		for _, field := range c.fields {
+			if field.GetMessage() == "" || !utf8.ValidString(field.GetMessage()) || !utf8.ValidString(field.GetField()) {
+				t.Errorf("%v: field %q has the message %q", asked, field.GetField(), field.GetMessage())
+			}
 		}
 	})
 }

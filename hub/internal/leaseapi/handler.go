@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -102,6 +103,13 @@ func New(o Options) (*Handler, error) {
 			connecthttp.WithCodecs(connectproto.NewBinaryCodec(), codec),
 			connecthttp.WithReadMaxBytes(MaxBody),
 			connecthttp.WithCompressMinBytes(compressFrom),
+			connecthttp.WithConditionalOptions(func(spec connect.Spec) []connecthttp.Option {
+				if spec.StreamType == connect.StreamTypeUnary {
+					return nil
+				}
+				// A third of what a command costs on a stream would be compression.
+				return []connecthttp.Option{connecthttp.WithCompressMinBytes(math.MaxInt)}
+			}),
 		)
 	}
 	mount(server)

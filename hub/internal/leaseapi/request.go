@@ -33,10 +33,20 @@ func (c *checks) err() error {
 	return invalidRequest(c.fields)
 }
 
-var (
-	idText      = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	countryText = regexp.MustCompile(`^[A-Za-z]{2}$`)
-)
+var countryText = regexp.MustCompile(`^[A-Za-z]{2}$`)
+
+// notID tells characters that no id has. Each call names an id, so no regular expression is asked.
+func notID(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+}
+
+// isDNS tells what is surely a label of DNS, without a regular expression; names with dots are left to Kubernetes' own.
+func isDNS(label string) bool {
+	if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(label, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
+}
 
 // networks are the ways to reach a proxy that Acquire can ask for.
 var networks = []lease.Network{"PodIP", "HostPort", "VM", networkExternal}
@@ -49,6 +59,7 @@ func (c *checks) fleet(name string) lease.FleetID {
 	switch {
 	case name == "":
 		c.add("fleet", "fleet is missing; write namespace/name, such as crawl/news")
+	case ok && isDNS(namespace) && isDNS(fleet):
 	case !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(fleet)) > 0:
 		c.add("fleet", "fleet %q is not a fleet's name; write namespace/name, such as crawl/news", cut(name))
 	}
@@ -59,7 +70,7 @@ func (c *checks) leaseID(id string) lease.ID {
 	switch {
 	case id == "":
 		c.add("leaseId", "leaseId is missing; write the one that Acquire returned")
-	case len(id) > lease.MaxKeyBytes || !idText.MatchString(id):
+	case len(id) > lease.MaxKeyBytes || strings.ContainsFunc(id, notID):
 		c.add("leaseId", "leaseId %q is not a lease's id; write the one that Acquire returned, made of A-Z a-z 0-9 _ -", cut(id))
 	}
 	return lease.ID(id)
@@ -87,7 +98,7 @@ func (c *checks) requestID(id string) lease.RequestID {
 	switch {
 	case len(id) > lease.MaxKeyBytes:
 		c.add("requestId", "requestId has %d characters; write at most %d", len(id), lease.MaxKeyBytes)
-	case id != "" && !idText.MatchString(id):
+	case id != "" && strings.ContainsFunc(id, notID):
 		c.add("requestId", "requestId %q has other characters than A-Z a-z 0-9 _ -; a UUID is a good one", cut(id))
 	}
 	return lease.RequestID(id)
@@ -117,6 +128,9 @@ func (c *checks) network(name string) lease.Network {
 }
 
 func (c *checks) selector(selector *leasev1.Selector) lease.Selector {
+	if selector == nil {
+		return lease.Selector{}
+	}
 	if n := len(selector.GetLabels()); n > lease.MaxLabels {
 		c.add("selector.labels", "selector.labels has %d labels; write at most %d", n, lease.MaxLabels)
 		return lease.Selector{}

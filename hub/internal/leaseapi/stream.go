@@ -18,7 +18,7 @@ import (
 // Limits of a pipelined stream.
 const (
 	// Window is how many commands of a stream may be without an answer. An Acquire for several leases counts as many.
-	Window = 1024
+	Window = 2048
 	// MaxCommands is how many commands one message may carry.
 	MaxCommands = 256
 	// mostAnswers is how many answers are sent in one message.
@@ -39,7 +39,16 @@ type pipeline struct {
 	stream  leasev1connect.LeaseServiceStreamServerStream
 	room    chan struct{}
 	answers chan answered
+	// work hands commands to workers that have none. They are kept, since their stacks have grown to what a command
+	// needs, and growing a new one costs as much as the command.
+	work    chan job
 	running sync.WaitGroup
+}
+
+// job is a command and the room that it has taken.
+type job struct {
+	command *leasev1.StreamCommand
+	cost    int
 }
 
 // answered is an answer and the room that it gives back.
@@ -63,13 +72,14 @@ func (s *service) Stream(ctx context.Context, stream leasev1connect.LeaseService
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &pipeline{s: s, stream: stream, room: make(chan struct{}, Window), answers: make(chan answered, Window)}
+	p := &pipeline{s: s, stream: stream, room: make(chan struct{}, Window), answers: make(chan answered, Window), work: make(chan job)}
 	if info, ok := connect.CallInfoForServerContext(ctx); ok {
 		p.peer = info.PeerAddr
 	}
 	read := make(chan error, 1)
 	go func() {
 		read <- p.read(ctx)
+		close(p.work)
 		p.running.Wait()
 		close(p.answers)
 	}()
@@ -77,7 +87,7 @@ func (s *service) Stream(ctx context.Context, stream leasev1connect.LeaseService
 	// Whatever ended it, nothing of it goes on.
 	cancel()
 	below.hangUp()
-	for range p.answers { //nolint:revive // nobody reads them any more
+	for range p.answers { // nobody reads them any more
 	}
 	if unread := <-read; err == nil && !errors.Is(unread, io.EOF) {
 		err = unread
@@ -175,8 +185,21 @@ func (p *pipeline) read(ctx context.Context) error {
 					return ctx.Err()
 				}
 			}
-			p.running.Go(func() { p.answers <- answered{p.do(ctx, command), cost} })
+			p.start(ctx, job{command, cost})
 		}
+	}
+}
+
+// start gives a command to a worker that has none, or to a new one. There are no more workers than there is room.
+func (p *pipeline) start(ctx context.Context, next job) {
+	select {
+	case p.work <- next:
+	default:
+		p.running.Go(func() {
+			for more := true; more; next, more = <-p.work {
+				p.answers <- answered{p.do(ctx, next.command), next.cost}
+			}
+		})
 	}
 }
 
@@ -199,7 +222,7 @@ func (s *service) commandServer(interceptors []connect.ServerInterceptor) *conne
 		server.Register(connect.Method{
 			Spec: connect.Spec{StreamType: connect.StreamTypeUnary, Procedure: procedure},
 			Handler: func(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
-				return call(ctx, stream.(*commandStream)) //nolint:errcheck,forcetypeassert // pipeline.do makes no other
+				return call(ctx, stream.(*commandStream)) // pipeline.do makes no other
 			},
 		})
 	}

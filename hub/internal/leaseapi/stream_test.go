@@ -79,11 +79,11 @@ func TestStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHub(t, dials{})
-			h.news(t, 100, 20)
+			h.news(t, 160, 20)
 			stream := h.pipe(t, newsToken, options...)
 			window(t, stream)
 			// More than the window, so that answers must be read while commands are sent.
-			const n = 6 * leaseapi.MaxCommands
+			const n = 12 * leaseapi.MaxCommands
 			sent := make(chan error, 1)
 			go func() {
 				for from := 1; from <= n; from += leaseapi.MaxCommands {

@@ -122,7 +122,7 @@ func (h *hub) watchEvents(t *testing.T, c *http.Client, token string, request pr
 			query.Set("exit", exit)
 		}
 	}
-	r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+path+"?"+query.Encode(), nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path+"?"+query.Encode(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestBidiNeedsHTTP2(t *testing.T) {
 		}
 	}
 	answer, text := h.send(t, h.http2, "POST", leasev1connect.LeaseServiceWatchLeasesProcedure, newsToken, http.Header{"Content-Type": {"application/json"}}, []byte("{}"))
-	if answer.StatusCode != 415 || !strings.Contains(string(text), "/v1/leases:watch") {
+	if answer.StatusCode != http.StatusUnsupportedMediaType || !strings.Contains(string(text), "/v1/leases:watch") {
 		t.Errorf("a watch with the type of a call: got %d %s", answer.StatusCode, text)
 	}
 }

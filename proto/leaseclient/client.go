@@ -234,7 +234,7 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-idle:
 		return errors.Join(errs...)
 	case <-ctx.Done():
-		return errors.Join(append(errs, context.Cause(ctx))...)
+		return errors.Join(errors.Join(errs...), context.Cause(ctx))
 	}
 }
 

@@ -152,17 +152,20 @@ func TestUseEnds(t *testing.T) {
 	}{
 		"Closed": {
 			"a body that nobody reads", always(200, "a page"),
-			func(r *http.Response, _ context.CancelFunc) { r.Body.Close() }, nil, []string{"lse_0 OK×1"},
+			func(r *http.Response, _ context.CancelFunc) { r.Body.Close() }, nil,
+			[]string{"lse_0 OK×1"},
 		},
 		"NoBody": {
 			"nothing to close", func(*Lease, *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 204, Header: http.Header{}, Body: http.NoBody}, nil
+				return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}, nil
 			},
-			nil, nil, []string{"lse_0 OK×1"},
+			nil, nil,
+			[]string{"lse_0 OK×1"},
 		},
 		"Canceled": {
 			"a body that nobody closes, of a request that was given up", always(200, "a page"),
-			func(_ *http.Response, cancel context.CancelFunc) { cancel() }, nil, []string{"lse_0"},
+			func(_ *http.Response, cancel context.CancelFunc) { cancel() }, nil,
+			[]string{"lse_0"},
 		},
 		"Broken": {
 			"a body that breaks off", func(*Lease, *http.Request) (*http.Response, error) {
@@ -171,24 +174,29 @@ func TestUseEnds(t *testing.T) {
 				return r, nil
 			},
 			func(r *http.Response, _ context.CancelFunc) { _, _ = io.ReadAll(r.Body); r.Body.Close() },
-			nil, []string{"lse_0 TARGET_ERROR"},
+			nil,
+			[]string{"lse_0 TARGET_ERROR"},
 		},
 		"Blocked": {
 			"told when it is seen, not when the body ends", always(403, "no"), nil,
-			[]string{"lse_0 example.com BLOCKED"}, nil,
+			[]string{"lse_0 example.com BLOCKED"},
+			nil,
 		},
 		"RateLimited": {
 			"with the time that the target asked for", always(429, "no", "Retry-After", "90"),
 			func(r *http.Response, _ context.CancelFunc) { r.Body.Close() },
-			[]string{"lse_0 example.com RATE_LIMITED 1m30s"}, []string{"lse_0"},
+			[]string{"lse_0 example.com RATE_LIMITED 1m30s"},
+			[]string{"lse_0"},
 		},
 		"Error": {
 			"the proxy is gone", func(*Lease, *http.Request) (*http.Response, error) { return nil, &ProxyError{Status: 407} }, nil,
-			nil, []string{"lse_0 PROXY_ERROR"},
+			nil,
+			[]string{"lse_0 PROXY_ERROR"},
 		},
 		"GivenUp": {
 			"nobody's fault", func(*Lease, *http.Request) (*http.Response, error) { return nil, context.Canceled }, nil,
-			nil, []string{"lse_0"},
+			nil,
+			[]string{"lse_0"},
 		},
 	}
 	for name, tc := range tests {

@@ -14,7 +14,7 @@ import (
 
 // fakeEvents is a watch that tells what the test sends, and breaks when that is nil.
 type fakeEvents struct {
-	ctx  context.Context //nolint:containedctx // a stream is bound to one
+	ctx  context.Context
 	tell <-chan *leasev1.WatchLeasesResponse
 }
 

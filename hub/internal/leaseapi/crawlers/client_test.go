@@ -282,7 +282,7 @@ func TestGivenUpRequestsLeakNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := browser.Do(request) //nolint:bodyclose // that is the case
+	response, err := browser.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

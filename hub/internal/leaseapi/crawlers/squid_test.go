@@ -25,6 +25,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	builtIn = dir
 	// The module of the agents, by its place: the hub's does not know it.
 	path := filepath.Join(dir, "shoal-auth")
 	build := exec.Command("go", "build", "-C", "../../../../agent", "-o", path, "./cmd/shoal-auth")
@@ -35,10 +36,13 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, os.Chmod(dir, 0o755)
 })
 
+// builtIn is the directory of it, once there is one.
+var builtIn string
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, _ := built(); path != "" {
-		os.RemoveAll(filepath.Dir(path))
+	if builtIn != "" {
+		os.RemoveAll(builtIn)
 	}
 	os.Exit(code)
 }

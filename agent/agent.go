@@ -92,6 +92,7 @@ func (c Config) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
+	w.members = members
 	first, watchers, err := w.announce(members)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)

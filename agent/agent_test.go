@@ -67,17 +67,22 @@ func proxyUIDs(ns string) []credential.ProxyUID {
 
 func settingsOf(t testing.TB, a *authority, member, hub string) *Settings {
 	t.Helper()
-	s, err := ReadSettings(fmt.Appendf(nil, `
+	s, err := ReadSettings([]byte(settingsText(a, member, hub)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// settingsText is what settingsOf reads.
+func settingsText(a *authority, member, hub string) string {
+	return fmt.Sprintf(`
 member: {name: %s}
 hub: {url: "https://%s", caPin: "%s"}
 providers: [{name: default, type: kubernetes, kubernetes: {image: "shoal-proxy:test", exposure: PodIP}}]
 ceiling: {clusterCIDRs: [10.244.0.0/16]}
 probe: {targets: ["%s:443"]}
-`, member, hub, a.pin(), echoAddress))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+`, member, hub, a.pin(), echoAddress)
 }
 
 // freeAddress is an address on loopback that nobody listens on.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -25,17 +24,17 @@ const (
 	costMeasured = 30 * time.Second
 )
 
-// BenchmarkAgent runs a whole agent against a real API server, with 500 proxies in another process, and prints what of a
-// core and how much memory the process takes when all is as it should be. There is no hub: what a session costs is not
-// in it.
+// BenchmarkAgent runs a whole agent against a real API server, each in a process of its own as are the 500 proxies, and
+// prints what of a core and how much memory the agent takes when all is as it should be. There is no hub: what a session
+// costs is not in it.
 func BenchmarkAgent(b *testing.B) {
 	a := newAuthority(b)
 	ns := a.enrolled("east")
 	_, chain, key := a.issue(echoAddress)
 	world := probetest.Start(b, probetest.Setup{Proxies: costProxies, Certificate: chain, Key: key, Target: echoAddress + ":443"})
-	start(b, Config{
-		Settings: settingsOf(b, a, "east", freeAddress(b)), Namespace: ns, RestConfig: server.Config, Version: "bench",
-		HealthAddress: "0", MetricsAddress: "0", Logger: slog.New(slog.DiscardHandler),
+	pid := startAlone(b, alone{
+		Settings: settingsText(a, "east", freeAddress(b)), Namespace: ns,
+		Host: server.Config.Host, CA: server.Config.CAData, Certificate: server.Config.CertData, Key: server.Config.KeyData,
 	})
 	copies, err := mirror.New(mirror.Options{Member: "east", Client: server.Client, Reader: server.Client, Namespace: ns})
 	if err != nil {
@@ -75,10 +74,10 @@ func BenchmarkAgent(b *testing.B) {
 	<-time.After(15 * time.Second)
 
 	for b.Loop() {
-		began, cpu := time.Now(), probetest.CPU(b)
+		began, cpu := time.Now(), probetest.CPU(b, pid)
 		<-time.After(costMeasured)
-		percent := 100 * (probetest.CPU(b) - cpu).Seconds() / time.Since(began).Seconds()
-		rss, most := probetest.RSS(b)
+		percent := 100 * (probetest.CPU(b, pid) - cpu).Seconds() / time.Since(began).Seconds()
+		rss, most := probetest.RSS(b, pid)
 		mib := float64(rss) / (1 << 20)
 		b.Logf("at most %.0f MiB, while 500 proxies were made", float64(most)/(1<<20))
 		fmt.Fprintf(os.Stdout, "\nBENCH agent_cpu %.2f %% %.2f\nBENCH agent_rss %.1f MiB %.2f\n", percent, percent/costBar, mib, mib/costRSSBar)

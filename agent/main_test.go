@@ -11,5 +11,6 @@ var server apitest.Server
 
 func TestMain(m *testing.M) {
 	probetest.Main()
+	aloneMain()
 	apitest.Main(m, &server)
 }

@@ -111,6 +111,7 @@ type crew struct {
 	verdicts *proxy.Verdicts
 	prober   *prober
 	watch    *watch
+	members  *engage.Provider
 	proxies  *proxy.Reconciler
 }
 
@@ -172,7 +173,7 @@ func (w *crew) cluster(k *clusters.Cluster) engage.Candidate {
 	return engage.Candidate{
 		Kinds: watched(),
 		Open: func(ctx context.Context) (cluster.Cluster, error) {
-			uid, err := engage.Preflight(ctx, k.Config, k.Namespace)
+			uid, err := engage.Preflight(ctx, k.Config, engage.Flight{Namespace: k.Namespace, External: !k.Ceiling.NoExternal})
 			if err != nil {
 				return nil, err
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/shoal-dev/shoal/agent/internal/engage"
 	"github.com/shoal-dev/shoal/agent/internal/metrics"
 	"github.com/shoal-dev/shoal/agent/internal/sweep"
 	"github.com/shoal-dev/shoal/agent/internal/uplink"
@@ -32,9 +33,10 @@ func newWatch(c Config, w *crew) (*watch, error) {
 		registry = prometheus.NewRegistry() // nobody reads it
 	}
 	collector, probes, err := metrics.Register(registry, metrics.Sources{
-		Build:    metrics.Build{Version: c.Version, Commit: c.Commit, Go: runtime.Version()},
-		NotAfter: w.notAfter,
-		Blocks:   w.blocks,
+		Build:       metrics.Build{Version: c.Version, Commit: c.Commit, Go: runtime.Version()},
+		NotAfter:    w.notAfter,
+		Blocks:      w.blocks,
+		Engagements: w.engagements,
 	})
 	if err != nil {
 		return nil, err
@@ -66,6 +68,18 @@ func (w *crew) blocks() []metrics.Block {
 	var told []metrics.Block
 	for _, b := range w.proxies.Blocks() {
 		told = append(told, metrics.Block{Member: b.Cluster, Provider: b.Entry, Scope: b.Scope, Reason: b.Reason, Until: b.Until})
+	}
+	return told
+}
+
+// engagements are the members that the agent was told of.
+func (w *crew) engagements() []metrics.Engagement {
+	if w.members == nil {
+		return nil
+	}
+	var told []metrics.Engagement
+	for _, s := range w.members.States() {
+		told = append(told, metrics.Engagement{Member: s.Member, Source: s.Source, Engaged: s.Phase == engage.PhaseEngaged, Reason: string(s.Reason)})
 	}
 	return told
 }

@@ -40,14 +40,34 @@ var rights = []right{
 	{group: v1alpha1.GroupVersion.Group, resource: "proxies", subresource: "status", verbs: []string{"patch"}},
 	{group: v1alpha1.GroupVersion.Group, resource: "proxysets", subresource: "finalizers", verbs: []string{"update"}},
 	{group: v1alpha1.GroupVersion.Group, resource: "proxies", subresource: "finalizers", verbs: []string{"update"}},
-	{resource: "pods", verbs: []string{"get", "list", "watch", "create", "delete"}},
+	{resource: "pods", verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{resource: "resourcequotas", verbs: []string{"list"}},
+	{resource: "limitranges", verbs: []string{"list"}},
 	{resource: "configmaps", verbs: []string{"get", "create", "patch", "delete"}},
 	{resource: "nodes", everywhere: true, verbs: []string{"get", "list", "watch"}},
 }
 
+// externalRights come on top where the member probes proxies that someone else runs: their credentials are in Secrets.
+var externalRights = []right{{resource: "secrets", verbs: []string{"get", "create", "patch"}}}
+
+// Flight is what a cluster is looked at for.
+type Flight struct {
+	// Namespace is where the member's objects are.
+	Namespace string
+	// External says that the member probes proxies that someone else runs.
+	External bool
+}
+
+func (f Flight) rights() []right {
+	if f.External {
+		return slices.Concat(rights, externalRights)
+	}
+	return rights
+}
+
 // Preflight looks whether a cluster can be a member: its API server answers, Shoal's kinds are installed, and the agent
 // has the rights that it needs in the namespace. It gives the UID of the cluster. Its errors are [Problem]s.
-func Preflight(ctx context.Context, config *rest.Config, namespace string) (clusterUID string, err error) {
+func Preflight(ctx context.Context, config *rest.Config, f Flight) (clusterUID string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, flightTimeout)
 	defer cancel()
 	config = rest.CopyConfig(config)
@@ -68,13 +88,13 @@ func Preflight(ctx context.Context, config *rest.Config, namespace string) (clus
 	if err := checkKinds(ctx, api); err != nil {
 		return "", err
 	}
-	missing, err := missingRights(ctx, api, namespace)
+	missing, err := missingRights(ctx, api, f)
 	if err != nil {
 		return "", &Problem{Reason: ReasonUnreachable, Err: fmt.Errorf("ask for the agent's rights: %w", err)}
 	}
 	if len(missing) > 0 {
 		return "", &Problem{Reason: ReasonNoRights, Err: fmt.Errorf("in namespace %s the agent may not %s; grant that, see docs/operations/members.md",
-			namespace, strings.Join(missing, ", "))}
+			f.Namespace, strings.Join(missing, ", "))}
 	}
 	return string(system.UID), nil
 }
@@ -98,10 +118,10 @@ func checkKinds(_ context.Context, api *kubernetes.Clientset) error {
 	return nil
 }
 
-func missingRights(ctx context.Context, api *kubernetes.Clientset, namespace string) ([]string, error) {
+func missingRights(ctx context.Context, api *kubernetes.Clientset, f Flight) ([]string, error) {
 	var asked []authorizationv1.ResourceAttributes
-	for _, r := range rights {
-		within := namespace
+	for _, r := range f.rights() {
+		within := f.Namespace
 		if r.everywhere {
 			within = ""
 		}

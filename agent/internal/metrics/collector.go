@@ -22,7 +22,7 @@ var phases = []v1alpha1.ProxyPhase{
 type Collector struct {
 	s Sources
 
-	build, notAfter, backoff                             *prometheus.Desc
+	build, notAfter, backoff, engaged                    *prometheus.Desc
 	proxies, saturated, session, frozen                  *prometheus.Desc
 	orphans, held, swept, unswept, lastComplete, unknown *prometheus.Desc
 
@@ -41,6 +41,7 @@ func newCollector(s Sources) *Collector {
 		build:        desc("build_info", "Always 1; what the agent was built from.", "version", "commit", "go_version"),
 		notAfter:     desc("certificate_not_after_timestamp_seconds", "When the agent's certificate ends, as seconds since 1970. It is renewed with a fifth to a quarter of its life left."),
 		backoff:      desc("backoff_until_timestamp_seconds", "Until when requests for instances wait, as seconds since 1970, where a provider has refused one.", "member", "provider", "scope", "reason"),
+		engaged:      desc("member_engaged", "Whether the agent works for a member that it was told of; the reason is what is wrong with it, if anything is.", "member", "source", "reason"),
 		proxies:      desc("proxies", "Proxies, by phase of their life.", "member", "provider", "phase"),
 		saturated:    desc("proxies_saturated", "Ready proxies that are too busy to be leased.", "member", "provider"),
 		session:      desc("session_up", "Whether the member's session with the hub is up.", "member"),
@@ -71,7 +72,7 @@ func (c *Collector) Add(m Member) (remove func()) {
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.build, c.notAfter, c.backoff, c.proxies, c.saturated, c.session, c.frozen,
+		c.build, c.notAfter, c.backoff, c.engaged, c.proxies, c.saturated, c.session, c.frozen,
 		c.orphans, c.held, c.swept, c.unswept, c.lastComplete, c.unknown,
 	} {
 		to <- d
@@ -90,6 +91,11 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	c.collectBlocks(gauge)
+	if c.s.Engagements != nil {
+		for _, e := range c.s.Engagements() {
+			gauge(c.engaged, truth(e.Engaged), e.Member, e.Source, e.Reason)
+		}
+	}
 	c.mu.Lock()
 	members := slices.SortedFunc(maps.Values(c.members), func(a, b *Member) int { return strings.Compare(a.Name, b.Name) })
 	c.mu.Unlock()

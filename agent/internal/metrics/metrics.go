@@ -36,6 +36,17 @@ type Sources struct {
 	NotAfter func() time.Time
 	// Blocks are the scopes in which requests wait.
 	Blocks func() []Block
+	// Engagements are all members that the agent was told of, also those that it cannot work with at the moment.
+	Engagements func() []Engagement
+}
+
+// Engagement is how a member fares that the agent was told of.
+type Engagement struct {
+	// Member is its name, and Source is who knows of it.
+	Member, Source string
+	// Engaged says that the agent works there, and Reason is what is wrong; empty where nothing is.
+	Engaged bool
+	Reason  string
 }
 
 // Count is how many proxies share what the metric tells them apart by.

@@ -31,6 +31,9 @@ func full(t *testing.T) (*prometheus.Registry, *metrics.Collector, *metrics.Prob
 			sooner.Until = at.Add(-time.Minute)
 			return []metrics.Block{sooner, b}
 		},
+		Engagements: func() []metrics.Engagement {
+			return []metrics.Engagement{{Member: "east", Source: "home", Engaged: true}, {Member: "lab", Source: "secret", Reason: "RightsMissing"}}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +66,10 @@ shoal_agent_backoff_until_timestamp_seconds{member="gce-eu",provider="small",rea
 # HELP shoal_agent_certificate_not_after_timestamp_seconds When the agent's certificate ends, as seconds since 1970. It is renewed with a fifth to a quarter of its life left.
 # TYPE shoal_agent_certificate_not_after_timestamp_seconds gauge
 shoal_agent_certificate_not_after_timestamp_seconds 1.7e+09
+# HELP shoal_agent_member_engaged Whether the agent works for a member that it was told of; the reason is what is wrong with it, if anything is.
+# TYPE shoal_agent_member_engaged gauge
+shoal_agent_member_engaged{member="east",reason="",source="home"} 1
+shoal_agent_member_engaged{member="lab",reason="RightsMissing",source="secret"} 0
 # HELP shoal_agent_probes_total Probes through proxies, by what they found out.
 # TYPE shoal_agent_probes_total counter
 shoal_agent_probes_total{class="OK",member="east"} 1
@@ -123,7 +130,7 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bounded := []string{"member", "provider", "phase", "class", "stage", "scope", "reason", "version", "commit", "go_version"}
+	bounded := []string{"member", "provider", "phase", "class", "stage", "scope", "reason", "source", "version", "commit", "go_version"}
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "shoal_agent_") {
 			t.Errorf("%s does not begin with shoal_agent_", f.GetName())

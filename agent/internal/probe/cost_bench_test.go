@@ -97,11 +97,11 @@ func BenchmarkProbeCost(b *testing.B) {
 	<-time.After(15 * time.Second)
 
 	for b.Loop() {
-		began, cpu, count, failed := time.Now(), probetest.CPU(b), probes.Load(), bad.Load()
+		began, cpu, count, failed := time.Now(), probetest.CPU(b, os.Getpid()), probes.Load(), bad.Load()
 		<-time.After(costMeasured)
-		took, used, made := time.Since(began), probetest.CPU(b)-cpu, probes.Load()-count
+		took, used, made := time.Since(began), probetest.CPU(b, os.Getpid())-cpu, probes.Load()-count
 		percent := 100 * used.Seconds() / took.Seconds()
-		rss, most := probetest.RSS(b)
+		rss, most := probetest.RSS(b, os.Getpid())
 		mib := float64(rss) / (1 << 20)
 		b.Logf("%d probes, %.1f a second, of %v CPU each; at most %.0f MiB", made, float64(made)/took.Seconds(), used/time.Duration(max(made, 1)), float64(most)/(1<<20))
 		fmt.Fprintf(os.Stdout, "\nBENCH probe_cost %.2f %% %.2f\nBENCH probe_rss %.1f MiB %.2f\n", percent, percent/costBar, mib, mib/costRSSBar)

@@ -27,7 +27,6 @@ var classes = map[leasev1.Refusal_Reason]class{
 	// Nothing in the fleet has what was asked for, so the way out is another selector or fleet, not patience.
 	leasev1.Refusal_NO_MATCH:      {connect.CodeNotFound, http.StatusNotFound},
 	leasev1.Refusal_UNKNOWN_FLEET: {connect.CodeNotFound, http.StatusNotFound},
-	leasev1.Refusal_UNKNOWN_LEASE: {connect.CodeNotFound, http.StatusNotFound},
 
 	leasev1.Refusal_NO_CAPACITY:    {connect.CodeResourceExhausted, http.StatusTooManyRequests},
 	leasev1.Refusal_COOLING_DOWN:   {connect.CodeResourceExhausted, http.StatusTooManyRequests},

@@ -40,7 +40,6 @@ var want = map[leasev1.Refusal_Reason]struct {
 	leasev1.Refusal_UNAUTHENTICATED:    {connect.CodeUnauthenticated, 401},
 	leasev1.Refusal_SESSION_LOST:       {connect.CodeFailedPrecondition, 409},
 	leasev1.Refusal_UNAVAILABLE:        {connect.CodeUnavailable, 503},
-	leasev1.Refusal_UNKNOWN_LEASE:      {connect.CodeNotFound, 404},
 }
 
 func TestEveryReason(t *testing.T) {

@@ -72,7 +72,7 @@ func typed(err error) error {
 // gone says whether an error means that the lease is no longer this client's, whatever is tried.
 func gone(err error) bool {
 	switch ReasonOf(err) {
-	case leasev1.Refusal_LEASE_EXPIRED, leasev1.Refusal_NOT_HOLDER, leasev1.Refusal_UNKNOWN_LEASE:
+	case leasev1.Refusal_LEASE_EXPIRED, leasev1.Refusal_NOT_HOLDER:
 		return true
 	default:
 		return false

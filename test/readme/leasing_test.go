@@ -90,7 +90,7 @@ func TestEveryReasonIsExplained(t *testing.T) {
 	page := read(t, leasing)
 	for number, name := range leasev1.Refusal_Reason_name {
 		switch leasev1.Refusal_Reason(number) {
-		case leasev1.Refusal_REASON_UNSPECIFIED, leasev1.Refusal_UNKNOWN_LEASE: // This hub sends neither.
+		case leasev1.Refusal_REASON_UNSPECIFIED, leasev1.Refusal_NOT_HOLDER: // This hub sends neither.
 			continue
 		default:
 		}

@@ -84,6 +84,23 @@
 // becomes ready, a member is heard) it is 5 s, and where waiting cannot help
 // it is zero.
 //
+// # Waiting
+//
+// An [Acquire] with Wait that would be refused for a reason with a RetryAfter
+// waits, unless it is an operator's. Step answers it with [Waiting], and later
+// a Step or Tick has its [Answer]. Waiters are served first in, first out; one
+// that what came free is no use to is passed over. After each Step and Tick
+// nobody waits who could be granted what it asked for, so a new Acquire
+// overtakes nobody. What comes free at the very end of a wait goes to the
+// waiter. An exclusive waiter gets a reservation after Options.ReserveAfter.
+// Waiters are volatile: a replayed engine has none, and [Cancel] leaves no
+// trace of one. [Abandon] takes back a lease whose holder never heard of it.
+//
+// Whatever makes a proxy grantable to somebody must call fleet.offer, and what
+// lifts another reason of a refusal must call Engine.revive, or a waiter sleeps
+// through it: verify in the tests finds that. See room.go for how those who
+// can use what came free are found without a look at all who wait.
+//
 // # Cost
 //
 // A grant costs the same in a fleet of any size, however many exits cool: see

@@ -41,6 +41,10 @@ const (
 	// RevokedPrincipal means that an operator keeps the caller from leasing.
 	RevokedPrincipal Reason = "REVOKED"
 
+	// SessionLost means that the session's proxy is gone, or is on its way
+	// out and never granted again.
+	SessionLost Reason = "SESSION_LOST"
+
 	// UnknownFleet means that there is no such fleet.
 	UnknownFleet Reason = "UNKNOWN_FLEET"
 	// InvalidRequest means that the command itself is wrong: Field and Message say

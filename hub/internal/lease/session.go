@@ -37,7 +37,7 @@ func (e *Engine) unusable(p *proxy, s *session, v *view, cmd *Acquire) *Refusal 
 	name := quote("session_key", cmd.SessionKey)
 	f := v.fleet
 	if p == nil || p.fleet != f {
-		return &Refusal{Reason: NoMatch, RetryAfter: retryIn(e.now, s.until), Message: fmt.Sprintf(
+		return &Refusal{Reason: SessionLost, RetryAfter: retryIn(e.now, s.until), Message: fmt.Sprintf(
 			"the proxy of %s is gone; the session ends in %s", name, humane(e.left(s.until)))}
 	}
 	if e.revokedFrom(cmd.Principal, p.known.UID) {
@@ -54,7 +54,7 @@ func (e *Engine) unusable(p *proxy, s *session, v *view, cmd *Acquire) *Refusal 
 		return &Refusal{Reason: StaleInventory, RetryAfter: idleRetry, Matching: 1, Message: fmt.Sprintf(
 			"the proxy of %s is on member %s, which the hub does not hear from", name, p.known.Member)}
 	case draining:
-		return &Refusal{Reason: NoCapacity, RetryAfter: retryIn(e.now, s.until), Matching: 1, Message: fmt.Sprintf(
+		return &Refusal{Reason: SessionLost, RetryAfter: retryIn(e.now, s.until), Matching: 1, Message: fmt.Sprintf(
 			"the proxy of %s is draining; the session ends in %s", name, humane(e.left(s.until)))}
 	case saturated, down, classes:
 		return &Refusal{Reason: NoCapacity, RetryAfter: idleRetry, Matching: 1, Message: fmt.Sprintf(

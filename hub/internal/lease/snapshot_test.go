@@ -82,6 +82,9 @@ func TestTranscriptsOverSnapshots(t *testing.T) {
 
 // fromSnapshot makes the stage's engine anew.
 func (s *stage) fromSnapshot() {
+	if len(s.engine.waiters) > 0 {
+		return // a restart answers them all
+	}
 	s.journal = append(s.journal, s.engine.Tick(s.now).Records...)
 	records := s.engine.Snapshot()
 	again := New(s.engine.opts)
@@ -89,6 +92,7 @@ func (s *stage) fromSnapshot() {
 		s.t.Fatal(err)
 	}
 	again.guard = s.engine.guard
+	again.lastTicket = s.engine.lastTicket
 	if out := again.Tick(s.now); len(out.Records) > 0 {
 		s.t.Fatalf("time after the snapshot gave %d records", len(out.Records))
 	}

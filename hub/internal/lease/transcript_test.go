@@ -251,8 +251,13 @@ func (s *stage) command(name string, w words) Command {
 			Selector: Selector{Region: w.named["region"], Member: MemberID(w.named["member"])},
 			TTL:      w.maybe("ttl"), Count: w.number("count"), MinCount: w.number("min"), Exclusive: w.has("exclusive"),
 			SessionKey: w.named["session"], AllowMove: w.has("move"), RequestID: RequestID(w.named["id"]),
-			Network: Network(w.named["network"]),
+			Network: Network(w.named["network"]), Wait: w.duration("wait"),
 		}
+	case "cancel":
+		n := w.number("ticket")
+		return Cancel{Ticket: Ticket(*n)}
+	case "abandon":
+		return Abandon{Principal: Principal(w.at(0)), IDs: []ID{ID(w.at(1))}}
 	case "renew":
 		return Renew{Principal: Principal(w.at(0)), ID: ID(w.at(1)), TTL: w.maybe("ttl")}
 	case "release":
@@ -312,6 +317,8 @@ func (s *stage) result(result Result) {
 			l := &result.Leases[i]
 			s.say("granted%s%s %s", ifSo(" again", result.Repeated), ifSo(" elsewhere", result.Moved), s.lease(l))
 		}
+	case Waiting:
+		s.say("waits with ticket %d", result.Ticket)
 	case Renewed:
 		capped := [...]string{"", ", capped by maxLifetime", ", capped by the drain deadline"}[result.Capped]
 		s.say("renewed%s %s", capped, s.lease(&result.Lease))
@@ -351,6 +358,14 @@ func (s *stage) lease(l *Lease) string {
 // follow keeps the journal and tells what happened on the side.
 func (s *stage) follow(out Output) {
 	s.journal = append(s.journal, out.Records...)
+	for _, a := range out.Answers {
+		s.say("%s ticket %d:", s.now.Format("15:04:05"), a.Ticket)
+		if a.Refusal != nil {
+			s.refusal(a.Refusal)
+		} else {
+			s.result(a.Result)
+		}
+	}
 	for _, notice := range out.Notices {
 		clock := s.now.Format("15:04:05")
 		switch n := notice.(type) {

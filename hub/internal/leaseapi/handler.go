@@ -63,9 +63,10 @@ type Options struct {
 
 // Handler serves the lease API on all its protocols. It is made by [New].
 type Handler struct {
-	streams *streams
-	rest    *rest
-	connect http.Handler
+	streams  *streams
+	rest     *rest
+	connect  http.Handler
+	endWaits context.CancelFunc
 }
 
 // New makes a handler, or says which option is missing.
@@ -86,8 +87,10 @@ func New(o Options) (*Handler, error) {
 	interceptors = append(interceptors, o.Interceptors...)
 	interceptors = append(interceptors, faults(), authenticate(gatekeeper{o.Authenticator, o.Logger}))
 	server := connect.NewServer(interceptors...)
+	stopping, endWaits := context.WithCancel(context.Background())
 	s := &service{
-		keeper: o.Keeper, signer: o.Signer, owners: o.Owners, log: o.Logger,
+		stopping: stopping,
+		keeper:   o.Keeper, signer: o.Signer, owners: o.Owners, log: o.Logger,
 		notices: o.Notices, clock: o.Clock, gatekeeper: gatekeeper{o.Authenticator, o.Logger}, streams: newStreams(),
 		boards: &boards{keeper: o.Keeper, notices: o.Notices, open: map[lease.FleetID]*board{}},
 	}
@@ -121,14 +124,18 @@ func New(o Options) (*Handler, error) {
 	described.describes(server, public)
 	mount(public)
 	return &Handler{
-		streams: s.streams,
-		rest:    &rest{server: server, codec: codec, routes: routes},
-		connect: gate(mux, server, public),
+		streams:  s.streams,
+		rest:     &rest{server: server, codec: codec, routes: routes},
+		connect:  gate(mux, server, public),
+		endWaits: endWaits,
 	}, nil
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == acquirePath || r.URL.Path == leasev1connect.LeaseServiceAcquireProcedure {
+		r = withController(w, r) // it may wait
+	}
 	switch {
 	case r.URL.Path == documentPath:
 		serveDocument(w, r)
@@ -142,13 +149,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Shutdown ends the watches and streams that are open: their callers are told to connect again, and commands of streams
-// that are under way are answered first. Call it before that of the HTTP server, which waits for them. It returns an error
+// that are under way are answered first. An Acquire that waits is answered with UNAVAILABLE. Call it before that of the HTTP server, which waits for them. It returns an error
 // if ctx ends first.
-func (h *Handler) Shutdown(ctx context.Context) error { return h.streams.stop(ctx) }
+func (h *Handler) Shutdown(ctx context.Context) error {
+	h.endWaits()
+	return h.streams.stop(ctx)
+}
 
 // NewServer returns an HTTP server for a handler of this package, with HTTP/1.1 and HTTP/2 and limits that keep slow
 // and idle clients from piling up. Serve it with ServeTLS(listener, "", ""). Its deadlines are for short calls; watches and
-// streams move theirs as they go on.
+// streams move theirs as they go on, and an Acquire that waits has them lifted once the caller is known.
 func NewServer(handler http.Handler, config *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -54,6 +54,7 @@ type dials struct {
 	signer leaseapi.Signer
 	owners leaseapi.Owners
 	tokens leaseapi.AuthenticatorFunc
+	server func(*http.Server)
 	// revoked is told of revocations.
 	revoked func()
 }
@@ -110,6 +111,9 @@ func newHub(t *testing.T, d dials) *hub {
 	h.handler = handler
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
+	if d.server != nil {
+		d.server(server.Config)
+	}
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.StartTLS()
 	t.Cleanup(func() {
@@ -166,6 +170,16 @@ func (h *hub) do(t *testing.T, cmds ...lease.Command) {
 			t.Fatalf("%T: %v", cmd, err)
 		}
 	}
+}
+
+// must carries out a command that is not refused.
+func (h *hub) must(t *testing.T, cmd lease.Command) lease.Result {
+	t.Helper()
+	result, err := h.keeper.Do(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("%T: %v", cmd, err)
+	}
+	return result
 }
 
 // news makes the fleet crawl/news with n proxies of slots leases each, each with an exit of its own.

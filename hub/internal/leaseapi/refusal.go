@@ -26,6 +26,9 @@ func (s *service) refused(ctx context.Context, err error) error {
 		return translate(refusal)
 	case ctx.Err() != nil:
 		return err // the interceptor knows what to say
+	case errors.Is(err, errWaitEnded):
+		return fault.New(leasev1.Refusal_UNAVAILABLE, "this hub is stopping, or its clock stands still, so the wait for a lease has ended; try again",
+			fault.Details{RetryAfter: time.Second})
 	default:
 		s.log.WarnContext(ctx, "the keeper does not answer", "err", err)
 		return fault.New(leasev1.Refusal_UNAVAILABLE,

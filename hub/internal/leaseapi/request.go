@@ -202,6 +202,9 @@ func acquireCommand(caller Caller, request *leasev1.AcquireRequest) (lease.Acqui
 		Network:    c.network(request.GetNetwork()),
 		RequestID:  c.requestID(request.GetRequestId()),
 	}
+	if wait := c.duration("wait", request.GetWait()); wait != nil {
+		cmd.Wait = *wait
+	}
 	return cmd, c.err()
 }
 

@@ -27,6 +27,7 @@ type service struct {
 	gatekeeper gatekeeper
 	streams    *streams
 	boards     *boards
+	stopping   context.Context //nolint:containedctx // it ends with the server, not with a call: nobody waits for a lease then
 	commands   *connect.Server // for the commands of streams
 }
 
@@ -59,7 +60,7 @@ func (s *service) Acquire(ctx context.Context, request *leasev1.AcquireRequest) 
 	if err := s.allowed(ctx, caller, request.GetFleet()); err != nil {
 		return nil, err
 	}
-	granted, err := ask[lease.Granted](ctx, s.keeper, cmd)
+	granted, err := s.acquire(ctx, cmd)
 	if err != nil {
 		return nil, s.refusedIn(ctx, request.GetFleet(), err)
 	}
@@ -72,7 +73,7 @@ func (s *service) Acquire(ctx context.Context, request *leasev1.AcquireRequest) 
 		}
 		answer, err := s.answer(l)
 		if err != nil {
-			s.giveBack(ctx, granted.Leases)
+			s.giveBack(ctx, granted)
 			return nil, err
 		}
 		// A session binds the first lease only.
@@ -82,14 +83,19 @@ func (s *service) Acquire(ctx context.Context, request *leasev1.AcquireRequest) 
 	return response, nil
 }
 
-// giveBack releases leases whose holder will never hear of them.
-func (s *service) giveBack(ctx context.Context, leases []lease.Lease) {
+// giveBack ends leases whose holder will never hear of them. Those of a repeated Acquire it has heard of.
+func (s *service) giveBack(ctx context.Context, granted lease.Granted) {
+	if granted.Repeated {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	for i := range leases {
-		if _, err := s.keeper.Do(ctx, lease.Release{Principal: leases[i].Principal, ID: leases[i].ID}); err != nil {
-			s.log.WarnContext(ctx, "cannot give back a lease that was not answered; it ends by itself", "lease", leases[i].ID, "err", err)
-		}
+	cmd := lease.Abandon{Principal: granted.Leases[0].Principal}
+	for i := range granted.Leases {
+		cmd.IDs = append(cmd.IDs, granted.Leases[i].ID)
+	}
+	if _, err := s.keeper.Do(ctx, cmd); err != nil {
+		s.log.WarnContext(ctx, "cannot give back leases that were not answered; they end by themselves", "leases", cmd.IDs, "err", err)
 	}
 }
 

@@ -299,7 +299,7 @@ const (
 	Refusal_QUOTA Refusal_Reason = 6
 	// The lease has ended.
 	Refusal_LEASE_EXPIRED Refusal_Reason = 7
-	// The lease is another caller's.
+	// The lease is another caller's. Calls are not told so: it would tell lease ids that exist from others.
 	Refusal_NOT_HOLDER Refusal_Reason = 8
 	// There is no such fleet, or the caller may not lease from it.
 	Refusal_UNKNOWN_FLEET Refusal_Reason = 9
@@ -311,12 +311,10 @@ const (
 	Refusal_REQUEST_ID_REUSED Refusal_Reason = 12
 	// No token, or none that is known.
 	Refusal_UNAUTHENTICATED Refusal_Reason = 13
-	// The session's proxy is gone and allow_move is not set.
+	// The session's proxy is gone or going, and allow_move is not set.
 	Refusal_SESSION_LOST Refusal_Reason = 14
 	// This hub does not hold the leases, or is stopping.
 	Refusal_UNAVAILABLE Refusal_Reason = 15
-	// There is no such lease.
-	Refusal_UNKNOWN_LEASE Refusal_Reason = 16
 	// An operator keeps the caller from leasing, everywhere or from this proxy.
 	Refusal_REVOKED Refusal_Reason = 17
 	// An operator has paused the target in all fleets.
@@ -344,7 +342,6 @@ var (
 		13: "UNAUTHENTICATED",
 		14: "SESSION_LOST",
 		15: "UNAVAILABLE",
-		16: "UNKNOWN_LEASE",
 		17: "REVOKED",
 		18: "TARGET_PAUSED",
 		19: "FORBIDDEN",
@@ -366,7 +363,6 @@ var (
 		"UNAUTHENTICATED":    13,
 		"SESSION_LOST":       14,
 		"UNAVAILABLE":        15,
-		"UNKNOWN_LEASE":      16,
 		"REVOKED":            17,
 		"TARGET_PAUSED":      18,
 		"FORBIDDEN":          19,
@@ -504,7 +500,10 @@ type AcquireRequest struct {
 	// PodIP, HostPort, VM or External. Unset means the first the proxy has.
 	Network string `protobuf:"bytes,10,opt,name=network,proto3" json:"network,omitempty"`
 	// Makes repeating the call safe: the same id is given the same leases.
-	RequestId     string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// How long to wait where the call would be refused for a reason that can pass, at most 60 s. Waiting calls are served in
+	// the order in which they came, and the wait ends with the call. It is no part of what request_id identifies.
+	Wait          *durationpb.Duration `protobuf:"bytes,12,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -614,6 +613,13 @@ func (x *AcquireRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *AcquireRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
 }
 
 type AcquireResponse struct {
@@ -2916,7 +2922,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\x04exit\x18\x05 \x01(\tR\x04exit\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x03\n" +
 	"\x0eAcquireRequest\x12\x14\n" +
 	"\x05fleet\x18\x01 \x01(\tR\x05fleet\x124\n" +
 	"\bselector\x18\x02 \x01(\v2\x18.shoal.lease.v1.SelectorR\bselector\x12\x16\n" +
@@ -2932,7 +2938,8 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\anetwork\x18\n" +
 	" \x01(\tR\anetwork\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\v \x01(\tR\trequestIdB\b\n" +
+	"request_id\x18\v \x01(\tR\trequestId\x12-\n" +
+	"\x04wait\x18\f \x01(\v2\x19.google.protobuf.DurationR\x04waitB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_min_count\"@\n" +
@@ -3133,7 +3140,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\arelease\x18\x05 \x01(\v2\x1f.shoal.lease.v1.ReleaseResponseH\x00R\arelease\x128\n" +
 	"\x06report\x18\x06 \x01(\v2\x1e.shoal.lease.v1.ReportResponseH\x00R\x06report\x12?\n" +
 	"\tget_lease\x18\a \x01(\v2 .shoal.lease.v1.GetLeaseResponseH\x00R\bgetLeaseB\b\n" +
-	"\x06answer\"\xf2\x04\n" +
+	"\x06answer\"\xf4\x04\n" +
 	"\aRefusal\x126\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1e.shoal.lease.v1.Refusal.ReasonR\x06reason\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -3141,7 +3148,7 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\bmatching\x18\x03 \x01(\x05R\bmatching\x12\x18\n" +
 	"\acooling\x18\x04 \x01(\x05R\acooling\x12\x12\n" +
 	"\x04busy\x18\x05 \x01(\x05R\x04busy\x126\n" +
-	"\x06fields\x18\x06 \x03(\v2\x1e.shoal.lease.v1.FieldViolationR\x06fields\"\xf0\x02\n" +
+	"\x06fields\x18\x06 \x03(\v2\x1e.shoal.lease.v1.FieldViolationR\x06fields\"\xf2\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bNO_MATCH\x10\x01\x12\x0f\n" +
@@ -3160,11 +3167,10 @@ const file_shoal_lease_v1_lease_proto_rawDesc = "" +
 	"\x11REQUEST_ID_REUSED\x10\f\x12\x13\n" +
 	"\x0fUNAUTHENTICATED\x10\r\x12\x10\n" +
 	"\fSESSION_LOST\x10\x0e\x12\x0f\n" +
-	"\vUNAVAILABLE\x10\x0f\x12\x11\n" +
-	"\rUNKNOWN_LEASE\x10\x10\x12\v\n" +
+	"\vUNAVAILABLE\x10\x0f\x12\v\n" +
 	"\aREVOKED\x10\x11\x12\x11\n" +
 	"\rTARGET_PAUSED\x10\x12\x12\r\n" +
-	"\tFORBIDDEN\x10\x13\"@\n" +
+	"\tFORBIDDEN\x10\x13\"\x04\b\x10\x10\x10*\rUNKNOWN_LEASE\"@\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage2\xb8\x06\n" +
@@ -3245,78 +3251,79 @@ var file_shoal_lease_v1_lease_proto_depIdxs = []int32{
 	38, // 0: shoal.lease.v1.Selector.labels:type_name -> shoal.lease.v1.Selector.LabelsEntry
 	5,  // 1: shoal.lease.v1.AcquireRequest.selector:type_name -> shoal.lease.v1.Selector
 	41, // 2: shoal.lease.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
-	8,  // 3: shoal.lease.v1.AcquireResponse.leases:type_name -> shoal.lease.v1.Lease
-	42, // 4: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	10, // 5: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
-	39, // 6: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
-	9,  // 7: shoal.lease.v1.Lease.limits:type_name -> shoal.lease.v1.Limits
-	41, // 8: shoal.lease.v1.Limits.min_interval:type_name -> google.protobuf.Duration
-	41, // 9: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
-	42, // 10: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	9,  // 11: shoal.lease.v1.RenewResponse.limits:type_name -> shoal.lease.v1.Limits
-	0,  // 12: shoal.lease.v1.Outcome.kind:type_name -> shoal.lease.v1.Outcome.Kind
-	41, // 13: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
-	13, // 14: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	13, // 15: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
-	41, // 16: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
-	9,  // 17: shoal.lease.v1.ReportResponse.limits:type_name -> shoal.lease.v1.Limits
-	16, // 18: shoal.lease.v1.ReportBatchRequest.reports:type_name -> shoal.lease.v1.ReportRequest
-	20, // 19: shoal.lease.v1.ReportBatchResponse.results:type_name -> shoal.lease.v1.ReportResult
-	21, // 20: shoal.lease.v1.ReportResult.error:type_name -> shoal.lease.v1.Failure
-	17, // 21: shoal.lease.v1.ReportResult.report:type_name -> shoal.lease.v1.ReportResponse
-	36, // 22: shoal.lease.v1.Failure.refusal:type_name -> shoal.lease.v1.Refusal
-	8,  // 23: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
-	5,  // 24: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
-	26, // 25: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
-	40, // 26: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
-	27, // 27: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
-	5,  // 28: shoal.lease.v1.WatchProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
-	1,  // 29: shoal.lease.v1.WatchProxiesResponse.kind:type_name -> shoal.lease.v1.WatchProxiesResponse.Kind
-	26, // 30: shoal.lease.v1.WatchProxiesResponse.proxy:type_name -> shoal.lease.v1.Proxy
-	2,  // 31: shoal.lease.v1.WatchLeasesResponse.kind:type_name -> shoal.lease.v1.WatchLeasesResponse.Kind
-	42, // 32: shoal.lease.v1.WatchLeasesResponse.deadline:type_name -> google.protobuf.Timestamp
-	3,  // 33: shoal.lease.v1.WatchLeasesResponse.end:type_name -> shoal.lease.v1.WatchLeasesResponse.End
-	33, // 34: shoal.lease.v1.StreamRequest.commands:type_name -> shoal.lease.v1.StreamCommand
-	6,  // 35: shoal.lease.v1.StreamCommand.acquire:type_name -> shoal.lease.v1.AcquireRequest
-	11, // 36: shoal.lease.v1.StreamCommand.renew:type_name -> shoal.lease.v1.RenewRequest
-	14, // 37: shoal.lease.v1.StreamCommand.release:type_name -> shoal.lease.v1.ReleaseRequest
-	16, // 38: shoal.lease.v1.StreamCommand.report:type_name -> shoal.lease.v1.ReportRequest
-	22, // 39: shoal.lease.v1.StreamCommand.get_lease:type_name -> shoal.lease.v1.GetLeaseRequest
-	35, // 40: shoal.lease.v1.StreamResponse.answers:type_name -> shoal.lease.v1.StreamAnswer
-	21, // 41: shoal.lease.v1.StreamAnswer.error:type_name -> shoal.lease.v1.Failure
-	7,  // 42: shoal.lease.v1.StreamAnswer.acquire:type_name -> shoal.lease.v1.AcquireResponse
-	12, // 43: shoal.lease.v1.StreamAnswer.renew:type_name -> shoal.lease.v1.RenewResponse
-	15, // 44: shoal.lease.v1.StreamAnswer.release:type_name -> shoal.lease.v1.ReleaseResponse
-	17, // 45: shoal.lease.v1.StreamAnswer.report:type_name -> shoal.lease.v1.ReportResponse
-	23, // 46: shoal.lease.v1.StreamAnswer.get_lease:type_name -> shoal.lease.v1.GetLeaseResponse
-	4,  // 47: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
-	41, // 48: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
-	37, // 49: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
-	6,  // 50: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
-	11, // 51: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
-	14, // 52: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
-	16, // 53: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
-	22, // 54: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
-	18, // 55: shoal.lease.v1.LeaseService.ReportBatch:input_type -> shoal.lease.v1.ReportBatchRequest
-	24, // 56: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
-	28, // 57: shoal.lease.v1.LeaseService.WatchProxies:input_type -> shoal.lease.v1.WatchProxiesRequest
-	30, // 58: shoal.lease.v1.LeaseService.WatchLeases:input_type -> shoal.lease.v1.WatchLeasesRequest
-	32, // 59: shoal.lease.v1.LeaseService.Stream:input_type -> shoal.lease.v1.StreamRequest
-	7,  // 60: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
-	12, // 61: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
-	15, // 62: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
-	17, // 63: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
-	23, // 64: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
-	19, // 65: shoal.lease.v1.LeaseService.ReportBatch:output_type -> shoal.lease.v1.ReportBatchResponse
-	25, // 66: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
-	29, // 67: shoal.lease.v1.LeaseService.WatchProxies:output_type -> shoal.lease.v1.WatchProxiesResponse
-	31, // 68: shoal.lease.v1.LeaseService.WatchLeases:output_type -> shoal.lease.v1.WatchLeasesResponse
-	34, // 69: shoal.lease.v1.LeaseService.Stream:output_type -> shoal.lease.v1.StreamResponse
-	60, // [60:70] is the sub-list for method output_type
-	50, // [50:60] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	41, // 3: shoal.lease.v1.AcquireRequest.wait:type_name -> google.protobuf.Duration
+	8,  // 4: shoal.lease.v1.AcquireResponse.leases:type_name -> shoal.lease.v1.Lease
+	42, // 5: shoal.lease.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	10, // 6: shoal.lease.v1.Lease.playwright:type_name -> shoal.lease.v1.Playwright
+	39, // 7: shoal.lease.v1.Lease.env:type_name -> shoal.lease.v1.Lease.EnvEntry
+	9,  // 8: shoal.lease.v1.Lease.limits:type_name -> shoal.lease.v1.Limits
+	41, // 9: shoal.lease.v1.Limits.min_interval:type_name -> google.protobuf.Duration
+	41, // 10: shoal.lease.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
+	42, // 11: shoal.lease.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	9,  // 12: shoal.lease.v1.RenewResponse.limits:type_name -> shoal.lease.v1.Limits
+	0,  // 13: shoal.lease.v1.Outcome.kind:type_name -> shoal.lease.v1.Outcome.Kind
+	41, // 14: shoal.lease.v1.Outcome.retry_after:type_name -> google.protobuf.Duration
+	13, // 15: shoal.lease.v1.ReleaseRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	13, // 16: shoal.lease.v1.ReportRequest.outcome:type_name -> shoal.lease.v1.Outcome
+	41, // 17: shoal.lease.v1.ReportResponse.cooldown:type_name -> google.protobuf.Duration
+	9,  // 18: shoal.lease.v1.ReportResponse.limits:type_name -> shoal.lease.v1.Limits
+	16, // 19: shoal.lease.v1.ReportBatchRequest.reports:type_name -> shoal.lease.v1.ReportRequest
+	20, // 20: shoal.lease.v1.ReportBatchResponse.results:type_name -> shoal.lease.v1.ReportResult
+	21, // 21: shoal.lease.v1.ReportResult.error:type_name -> shoal.lease.v1.Failure
+	17, // 22: shoal.lease.v1.ReportResult.report:type_name -> shoal.lease.v1.ReportResponse
+	36, // 23: shoal.lease.v1.Failure.refusal:type_name -> shoal.lease.v1.Refusal
+	8,  // 24: shoal.lease.v1.GetLeaseResponse.lease:type_name -> shoal.lease.v1.Lease
+	5,  // 25: shoal.lease.v1.ListProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	26, // 26: shoal.lease.v1.ListProxiesResponse.proxies:type_name -> shoal.lease.v1.Proxy
+	40, // 27: shoal.lease.v1.Proxy.labels:type_name -> shoal.lease.v1.Proxy.LabelsEntry
+	27, // 28: shoal.lease.v1.Proxy.endpoints:type_name -> shoal.lease.v1.Endpoint
+	5,  // 29: shoal.lease.v1.WatchProxiesRequest.selector:type_name -> shoal.lease.v1.Selector
+	1,  // 30: shoal.lease.v1.WatchProxiesResponse.kind:type_name -> shoal.lease.v1.WatchProxiesResponse.Kind
+	26, // 31: shoal.lease.v1.WatchProxiesResponse.proxy:type_name -> shoal.lease.v1.Proxy
+	2,  // 32: shoal.lease.v1.WatchLeasesResponse.kind:type_name -> shoal.lease.v1.WatchLeasesResponse.Kind
+	42, // 33: shoal.lease.v1.WatchLeasesResponse.deadline:type_name -> google.protobuf.Timestamp
+	3,  // 34: shoal.lease.v1.WatchLeasesResponse.end:type_name -> shoal.lease.v1.WatchLeasesResponse.End
+	33, // 35: shoal.lease.v1.StreamRequest.commands:type_name -> shoal.lease.v1.StreamCommand
+	6,  // 36: shoal.lease.v1.StreamCommand.acquire:type_name -> shoal.lease.v1.AcquireRequest
+	11, // 37: shoal.lease.v1.StreamCommand.renew:type_name -> shoal.lease.v1.RenewRequest
+	14, // 38: shoal.lease.v1.StreamCommand.release:type_name -> shoal.lease.v1.ReleaseRequest
+	16, // 39: shoal.lease.v1.StreamCommand.report:type_name -> shoal.lease.v1.ReportRequest
+	22, // 40: shoal.lease.v1.StreamCommand.get_lease:type_name -> shoal.lease.v1.GetLeaseRequest
+	35, // 41: shoal.lease.v1.StreamResponse.answers:type_name -> shoal.lease.v1.StreamAnswer
+	21, // 42: shoal.lease.v1.StreamAnswer.error:type_name -> shoal.lease.v1.Failure
+	7,  // 43: shoal.lease.v1.StreamAnswer.acquire:type_name -> shoal.lease.v1.AcquireResponse
+	12, // 44: shoal.lease.v1.StreamAnswer.renew:type_name -> shoal.lease.v1.RenewResponse
+	15, // 45: shoal.lease.v1.StreamAnswer.release:type_name -> shoal.lease.v1.ReleaseResponse
+	17, // 46: shoal.lease.v1.StreamAnswer.report:type_name -> shoal.lease.v1.ReportResponse
+	23, // 47: shoal.lease.v1.StreamAnswer.get_lease:type_name -> shoal.lease.v1.GetLeaseResponse
+	4,  // 48: shoal.lease.v1.Refusal.reason:type_name -> shoal.lease.v1.Refusal.Reason
+	41, // 49: shoal.lease.v1.Refusal.retry_after:type_name -> google.protobuf.Duration
+	37, // 50: shoal.lease.v1.Refusal.fields:type_name -> shoal.lease.v1.FieldViolation
+	6,  // 51: shoal.lease.v1.LeaseService.Acquire:input_type -> shoal.lease.v1.AcquireRequest
+	11, // 52: shoal.lease.v1.LeaseService.Renew:input_type -> shoal.lease.v1.RenewRequest
+	14, // 53: shoal.lease.v1.LeaseService.Release:input_type -> shoal.lease.v1.ReleaseRequest
+	16, // 54: shoal.lease.v1.LeaseService.Report:input_type -> shoal.lease.v1.ReportRequest
+	22, // 55: shoal.lease.v1.LeaseService.GetLease:input_type -> shoal.lease.v1.GetLeaseRequest
+	18, // 56: shoal.lease.v1.LeaseService.ReportBatch:input_type -> shoal.lease.v1.ReportBatchRequest
+	24, // 57: shoal.lease.v1.LeaseService.ListProxies:input_type -> shoal.lease.v1.ListProxiesRequest
+	28, // 58: shoal.lease.v1.LeaseService.WatchProxies:input_type -> shoal.lease.v1.WatchProxiesRequest
+	30, // 59: shoal.lease.v1.LeaseService.WatchLeases:input_type -> shoal.lease.v1.WatchLeasesRequest
+	32, // 60: shoal.lease.v1.LeaseService.Stream:input_type -> shoal.lease.v1.StreamRequest
+	7,  // 61: shoal.lease.v1.LeaseService.Acquire:output_type -> shoal.lease.v1.AcquireResponse
+	12, // 62: shoal.lease.v1.LeaseService.Renew:output_type -> shoal.lease.v1.RenewResponse
+	15, // 63: shoal.lease.v1.LeaseService.Release:output_type -> shoal.lease.v1.ReleaseResponse
+	17, // 64: shoal.lease.v1.LeaseService.Report:output_type -> shoal.lease.v1.ReportResponse
+	23, // 65: shoal.lease.v1.LeaseService.GetLease:output_type -> shoal.lease.v1.GetLeaseResponse
+	19, // 66: shoal.lease.v1.LeaseService.ReportBatch:output_type -> shoal.lease.v1.ReportBatchResponse
+	25, // 67: shoal.lease.v1.LeaseService.ListProxies:output_type -> shoal.lease.v1.ListProxiesResponse
+	29, // 68: shoal.lease.v1.LeaseService.WatchProxies:output_type -> shoal.lease.v1.WatchProxiesResponse
+	31, // 69: shoal.lease.v1.LeaseService.WatchLeases:output_type -> shoal.lease.v1.WatchLeasesResponse
+	34, // 70: shoal.lease.v1.LeaseService.Stream:output_type -> shoal.lease.v1.StreamResponse
+	61, // [61:71] is the sub-list for method output_type
+	51, // [51:61] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_shoal_lease_v1_lease_proto_init() }

@@ -115,7 +115,8 @@ func TestOperatorCommands(t *testing.T) {
 	}{
 		"Revoke": {[]string{"principal", "revoke", "news", "--why", "leaked"}, `{"principal":"news","why":"leaked"}`, "", "1 leases were ended"},
 		"RevokeOne": {
-			[]string{"principal", "revoke", "news", "--proxy", "p1", "--for", "2h"}, `{"principal":"news","proxyId":"p1","for":"7200s"}`, "",
+			[]string{"principal", "revoke", "news", "--proxy", "p1", "--for", "2h"},
+			`{"principal":"news","proxyId":"p1","for":"7200s"}`, "",
 			"on proxy p1 until 2026-03-01T13:00:00Z",
 		},
 		"Reinstate": {[]string{"principal", "reinstate", "news"}, `{"principal":"news"}`, "", "news may lease again everywhere"},

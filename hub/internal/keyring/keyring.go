@@ -59,13 +59,12 @@ func (r *Ring) Run(ctx context.Context) error {
 		timer := r.o.Clock.NewTimer(interval)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
+			return nil
 		case <-r.stale:
 		case <-timer.C():
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err := r.refresh(ctx); err != nil && ctx.Err() == nil {
 			r.o.Logger.Error(err, "cannot read who is revoked; members keep what they were told")
 		}

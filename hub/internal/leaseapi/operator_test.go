@@ -180,7 +180,7 @@ func TestOperatorsStory(t *testing.T) {
 	_, text := acquire(shop)
 	_, rest, _ := strings.Cut(text, `"leaseId":"`)
 	id, _, _ := strings.Cut(rest, `"`)
-	if answer, text := h.send(t, h.http2, "POST", "/v1/leases/"+id+":report", newsToken, http.Header{}, []byte(`{"outcome":{"kind":"BLOCKED"}}`)); answer.StatusCode != 200 {
+	if answer, text := h.send(t, h.http2, "POST", "/v1/leases/"+id+":report", newsToken, http.Header{}, []byte(`{"outcome":{"kind":"BLOCKED"}}`)); answer.StatusCode != http.StatusOK {
 		t.Fatalf("report: %s", text)
 	}
 	bans, err := o.ListBans(t.Context(), &leasev1.ListBansRequest{Target: "example.com", Limit: 1})

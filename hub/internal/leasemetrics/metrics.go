@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// MostTargets and MostExits are how many targets and exits have a series of their own for bans. The one with no ban
+	// MostTargets is how many targets have a series of their own for bans. The one with no ban
 	// for longest gives way to a new one; should it come back, its count begins at zero, as after a restart.
 	MostTargets = 200
-	MostExits   = 500
+	// MostExits is the same for exits.
+	MostExits = 500
 )
 
 // Metrics are the metrics of leases. It is a [prometheus.Collector] and safe for concurrent use.

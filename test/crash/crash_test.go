@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/shoal-dev/shoal/api/v1alpha1"
 	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
@@ -135,7 +136,6 @@ func (s *story) follow() {
 // populate makes the fleet, its members and the crawlers of a whole hub.
 func (s *story) populate(t *testing.T, seed uint64) {
 	t.Helper()
-	s.world.createFleet(t, leasing(), proxies)
 	roots := s.world.roots(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var members sync.WaitGroup
@@ -146,6 +146,24 @@ func (s *story) populate(t *testing.T, seed uint64) {
 		m.join(t, s.world.joinToken(t, name, s.lead.agentsURL()))
 		members.Go(func() { m.run(ctx) })
 	}
+	// A fleet that is placed before all its members are there is placed anew when they come, and nothing is to move here.
+	s.await("both members are ready", func() string {
+		var members v1alpha1.MemberClusterList
+		if err := s.world.client.List(t.Context(), &members); err != nil {
+			return err.Error()
+		}
+		ready := 0
+		for i := range members.Items {
+			if apimeta.IsStatusConditionTrue(members.Items[i].Status.Conditions, v1alpha1.ConditionReady) {
+				ready++
+			}
+		}
+		if ready != 2 {
+			return fmt.Sprintf("%d are", ready)
+		}
+		return ""
+	})
+	s.world.createFleet(t, leasing(), proxies)
 	s.hire(t, seed, roots, func(name string) string { return s.world.token(t, name) })
 }
 
@@ -171,7 +189,7 @@ func (s *story) list() (ready int, text string, err error) {
 	page, err := s.people[0].client.ListProxies(ctx, &leasev1.ListProxiesRequest{Fleet: fleetName, PageSize: 1000})
 	leased := int32(0)
 	for _, p := range page.GetProxies() {
-		if p.GetReady() {
+		if p.GetReady() && !p.GetDraining() {
 			ready++
 		}
 		leased += p.GetLeased()

@@ -84,7 +84,9 @@ func (w *world) build(ctx context.Context, packages ...string) error {
 
 func (w *world) startAPI(t *testing.T) {
 	t.Helper()
-	environment := &envtest.Environment{CRDDirectoryPaths: []string{"../../api/crds/hub"}, ErrorIfCRDPathMissing: true}
+	environment := &envtest.Environment{
+		CRDDirectoryPaths: []string{"../../api/crds/hub"}, ErrorIfCRDPathMissing: true, ControlPlaneStartTimeout: patience,
+	}
 	config, err := environment.Start()
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {

@@ -183,11 +183,9 @@ func (s *server) choose(op *Op, slots int, now time.Time) string {
 // client is a client of the simulation.
 type client struct {
 	number int
-	op     *Op // under way
-	effect time.Time
+	op     *Op  // under way
 	done   bool // it has taken effect
 	lost   bool // its answer will not come
-	back   time.Time
 	held   []Grant
 	asked  []Op              // Acquires without an answer, or with one, to repeat
 	of     map[string]string // request by lease

@@ -409,8 +409,19 @@ func (s *story) finale() {
 	if ready, text, err := s.list(); err != nil || text != fmt.Sprintf("%d proxies, %d ready, 0 leases", proxies, ready) {
 		s.t.Errorf("all leases were given back, and the hub lists %s, %v", text, err)
 	}
-	// Every slot can be had, and no more.
+	// A hub grants again once it has heard its members for a while: those that an earlier one missed have to show that they
+	// are back.
 	last := s.people[0]
+	s.await("the hub hears its members", func() string {
+		last.made++
+		op := last.ask(ctx, oracle.Op{}, &leasev1.AcquireRequest{Fleet: fleetName, RequestId: fmt.Sprint("first-", last.made)}, true)
+		last.settle(ctx)
+		if op.Reason == "STALE_INVENTORY" {
+			return op.Message
+		}
+		return ""
+	})
+	// Every slot can be had, and no more.
 	for n := range proxies*slots + 1 {
 		op := oracle.Op{Expect: string(oracle.Done), Why: fmt.Sprintf("%d of %d slots are free", proxies*slots-n, proxies*slots)}
 		if n == proxies*slots {

@@ -33,9 +33,20 @@ func (m *model) acquire(t *rapid.T) {
 		cmd.Exclusive = rapid.Bool().Draw(t, "exclusive")
 	}
 	if rapid.IntRange(0, 5).Draw(t, "withID") == 0 {
-		cmd.RequestID = RequestID(fmt.Sprintf("r-%d", len(m.records)))
+		cmd.RequestID = RequestID(fmt.Sprintf("r-%d", m.ids))
+		m.ids++
+	}
+	if rapid.Bool().Draw(t, "waits") {
+		cmd.Wait = time.Duration(rapid.IntRange(1, 40).Draw(t, "wait")) * time.Second
 	}
 	result, refusal := m.step(cmd)
+	if waiting, ok := result.(Waiting); ok {
+		m.waiters = append(m.waiters, &modelWaiter{ticket: waiting.Ticket, cmd: cmd, came: m.now, deadline: m.now.Add(cmd.Wait)})
+		if w := m.next(); w != nil {
+			t.Fatalf("%+v waits for what could be granted", w)
+		}
+		return
+	}
 	m.judge(cmd, result, refusal)
 	m.settle()
 	if cmd.RequestID == "" || refusal != nil {
@@ -144,7 +155,7 @@ func (m *model) drawProxy(t *rapid.T) Proxy {
 
 func (m *model) upsert(t *rapid.T) {
 	proxy := m.drawProxy(t)
-	m.must(UpsertProxy{Proxy: proxy})
+	known := proxy
 	m.seen[proxy.Member] = m.now
 	if p := m.find(proxy.UID); p != nil {
 		proxy.Draining, proxy.DrainDeadline = p.Draining, p.DrainDeadline
@@ -152,6 +163,7 @@ func (m *model) upsert(t *rapid.T) {
 	} else {
 		m.proxies = append(m.proxies, &modelProxy{Proxy: proxy, level: notQueued})
 	}
+	m.must(UpsertProxy{Proxy: known})
 	m.settle()
 }
 
@@ -161,8 +173,8 @@ func (m *model) remove(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(m.proxies)-1).Draw(t, "index")
 	gone := m.proxies[i]
-	m.must(RemoveProxy{UID: gone.UID})
 	m.proxies = slices.Delete(m.proxies, i, i+1)
+	m.must(RemoveProxy{UID: gone.UID})
 	for _, l := range m.leases { // a proxy that comes back under the same uid starts empty
 		if l.proxy == gone.UID {
 			l.proxy = "gone"
@@ -177,18 +189,18 @@ func (m *model) drain(t *rapid.T) {
 	}
 	p := rapid.SampledFrom(m.proxies).Draw(t, "proxy")
 	cmd := Drain{UID: p.UID, OnlyIdle: rapid.Bool().Draw(t, "onlyIdle"), Deadline: m.now.Add(30 * time.Second)}
-	drained := m.must(cmd).(Drained)
 	held := 0
 	for _, l := range m.leases {
 		if l.proxy == p.UID && l.live() {
 			held++
 		}
 	}
-	if want := !cmd.OnlyIdle || held == 0 || p.Draining; drained.Draining != want || drained.Leases != held {
-		t.Fatalf("drained %+v, want %v with %d leases", drained, want, held)
-	}
-	if drained.Draining {
+	want := !cmd.OnlyIdle || held == 0 || p.Draining
+	if want {
 		p.Draining, p.DrainDeadline = true, cmd.Deadline
+	}
+	if drained := m.must(cmd).(Drained); drained.Draining != want || drained.Leases != held {
+		t.Fatalf("drained %+v, want %v with %d leases", drained, want, held)
 	}
 	m.settle()
 }
@@ -196,10 +208,10 @@ func (m *model) drain(t *rapid.T) {
 func (m *model) member(t *rapid.T) {
 	id := rapid.SampledFrom([]MemberID{"m-0", "m-1"}).Draw(t, "member")
 	if rapid.Bool().Draw(t, "touch") {
-		m.must(Touch{ID: id})
 		if slices.ContainsFunc(m.proxies, func(p *modelProxy) bool { return p.Member == id }) {
 			m.seen[id] = m.now
 		}
+		m.must(Touch{ID: id})
 	} else {
 		m.suspect[id] = rapid.Bool().Draw(t, "suspect")
 		m.must(SetMember{ID: id, Suspect: m.suspect[id]})
@@ -211,7 +223,7 @@ func (m *model) member(t *rapid.T) {
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"acquire": m.acquire, "acquire2": m.acquire, "release": m.release, "renew": m.renew, "report": m.report,
-		"upsert": m.upsert, "remove": m.remove, "drain": m.drain, "member": m.member,
+		"leave": m.leave, "upsert": m.upsert, "remove": m.remove, "drain": m.drain, "member": m.member,
 		"pass": func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second) },
 	}
 }
@@ -256,6 +268,7 @@ func TestReplay(t *testing.T) {
 			}
 			again.opts.IDs = m.engine.opts.IDs
 			m.engine = again // and go on with it
+			m.waiters = nil  // waiting is not durable
 		}
 		t.Repeat(actions)
 	})

@@ -61,6 +61,10 @@ type model struct {
 	last      FencingToken
 	requests  map[RequestID][]ID
 	bodies    map[RequestID]Acquire
+	waiters   []*modelWaiter
+	ids       int // request ids used
+	holder    Ticket
+	held      ProxyUID // reserved after the last step
 }
 
 func newModel(t *rapid.T, freshness time.Duration) *model {
@@ -82,7 +86,7 @@ func newModelEngine(freshness time.Duration) *Engine {
 // step runs a command and follows its records.
 func (m *model) step(cmd Command) (Result, *Refusal) {
 	out, err := m.engine.Step(m.now, cmd)
-	m.follow(out.Records)
+	m.hear(out)
 	var refusal *Refusal
 	if err != nil && !errors.As(err, &refusal) {
 		m.t.Fatalf("%T: %v is not a refusal", cmd, err)
@@ -225,12 +229,21 @@ func (m *model) pass(d time.Duration) {
 		for _, at := range m.seen {
 			consider(at.Add(m.freshness))
 		}
+		for _, w := range m.waiters {
+			consider(w.deadline)
+			consider(w.came.Add(DefaultReserveAfter))
+		}
+		for _, targets := range m.cooling {
+			for _, until := range targets {
+				consider(until)
+			}
+		}
 		m.now = next
 		if deadline, ok := m.engine.NextDeadline(); ok && deadline.Before(m.now) {
-			// Cooldowns and memories end in between; that changes no load.
+			// Memories end in between; that changes no load.
 			m.follow(m.engine.Tick(deadline).Records)
 		}
-		m.follow(m.engine.Tick(m.now).Records)
+		m.hear(m.engine.Tick(m.now))
 		if err := verify(m.engine); err != nil {
 			m.t.Fatalf("after time: %v", err)
 		}
@@ -257,7 +270,7 @@ func (m *model) judge(cmd Acquire, result Result, refusal *Refusal) {
 			cooling = append(cooling, p)
 			continue
 		}
-		if p.level != notQueued && (!cmd.Exclusive || p.level == 0) {
+		if _, reserved := m.reservation(); p.level != notQueued && (!cmd.Exclusive || p.level == 0) && p.UID != reserved {
 			free = append(free, p)
 		}
 	}

@@ -47,6 +47,7 @@ func TestSnapshot(t *testing.T) {
 			}
 			again.opts.IDs = m.engine.opts.IDs
 			m.engine = again
+			m.waiters = nil // waiting is not durable
 		}
 		t.Repeat(actions)
 	})

@@ -181,7 +181,7 @@ func Watch(ctx context.Context, notices Notices, log *Log) error {
 		switch {
 		case ctx.Err() != nil || errors.As(err, &stopped):
 			<-ctx.Done() // a stage that ends by itself would end the hub
-			return nil //nolint:nilerr // the keeper has ended, which is no error of the log's
+			return nil   //nolint:nilerr // the keeper has ended, which is no error of the log's
 		case err != nil:
 			return err
 		}

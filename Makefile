@@ -53,6 +53,7 @@ bench: ## figures of the design, one BENCH line each: name value unit ratio
 	@cd hub && go test -run='^$$' -bench='JournalValkey' -benchtime=1x ./internal/keeper/valkey | grep -E '^(BENCH|FAIL|ok)'
 	@cd hub && go test -run='^$$' -bench='JournalReplay' -benchtime=1x -timeout=30m ./internal/keeper/disk | grep -E '^(BENCH|FAIL|ok)'
 	@cd hub && go test -run='^$$' -bench='LeaseUnary|LeaseStream|LeaseP99|Watches' -benchtime=1x ./internal/leaseapi | grep -E '^(BENCH|FAIL|ok)'
+	@cd hub && go test -run='^$$' -bench='Yield' -benchtime=1x ./internal/lease | grep -E '^(BENCH|FAIL|ok)'
 	@cd hub && go test -run='^$$' -bench='Placement$$' ./internal/placement | grep -E '^(BENCH|FAIL|ok)'
 	@cd agent && go test -run='^$$' -bench='ReconcileNoop' -benchtime=5x ./internal/controller/proxy/faultmatrix | grep -E '^(BENCH|FAIL|ok)'
 	@cd agent && go test -run='^$$' -bench='ProbeCost' -benchtime=1x ./internal/probe | grep -E '^(BENCH|FAIL|ok)'

@@ -70,6 +70,33 @@
 // a new proxy on the same address, not that every exit cools. A proxy whose
 // exits are not known does not cool.
 //
+// # Paces
+//
+// A fleet's [TargetRule] says how the leases for a target are spaced on an
+// exit. All leases on the exit count, whichever fleet and principal they are
+// of: those who share an exit divide what it may carry. A proxy whose exits
+// bear no more leases for the target now is passed over as one that cools is.
+// [PaceFixed] keeps to a number of leases that live at a time, and to a time
+// between two of them. [PaceAuto] learns the rate, in pages per second, that a
+// target tolerates from an exit (tempo.go): it grows with the pages reported,
+// and falls at a refusal. Then the exit pauses, twice as long if it was refused
+// not long before; the rate goes back to what was borne, slowly from there to
+// just below what was refused, and beyond that only after hours. A new exit
+// begins with part of what others have found out.
+//
+// A lease takes up the rate for as long as leases for the target usually do,
+// by the pages reported of them; what it did not use is free when it ends. Its
+// holder is told the present [Limits] with each answer: the exit's rate divided
+// by the leases that live on it. What holders report for leases that have ended
+// counts too.
+//
+// What is learnt is durable in steps: at each refusal, and otherwise when the
+// rate has changed by a fifth, at most once a minute. An exit unused for an
+// hour becomes cautious again, and after a week its pace is forgotten.
+//
+// A banned exit's part is handed to nobody: each exit keeps to its own rate,
+// however many others cool.
+//
 // [Guard] keeps a burst of bans from burning the pool: bans of one reporter
 // beyond its share cool nothing, and a target on which too many exits were
 // banned within a minute gets no grants for the next one (TARGET_GUARDED).

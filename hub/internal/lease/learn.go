@@ -12,7 +12,7 @@ type Limits struct {
 	// MaxConcurrency is how many requests to make at once; 0 for no bound.
 	MaxConcurrency int
 	// MinInterval is the time from the beginning of one request to the next;
-	// 0 for none. While the exit cools down for the target it is the rest.
+	// 0 for none.
 	MinInterval time.Duration
 }
 
@@ -27,9 +27,6 @@ func (e *Engine) limits(l *lease) Limits {
 	}
 	r, t := l.fleet.ruleFor(l.target.key), e.targets[l.target.key]
 	var limits Limits
-	if t != nil {
-		limits.MinInterval = e.left(t.coolUntil(l.proxy))
-	}
 	if r.Pace == PaceOff {
 		return limits
 	}
@@ -70,9 +67,9 @@ func (e *Engine) fetched(l *lease, key string, pages int, out *Output) {
 	if own {
 		l.pages += pages
 	}
-	extra := 0.0
-	if own && l.expect > 0 && float64(l.pages) >= l.expect { // it goes on for longer than most
-		extra, l.expect = l.expect, 2*l.expect
+	if t := e.targets[key]; own && t != nil && l.expect > 0 && float64(l.pages) > l.expect { // it goes on for longer than most
+		l.expect = 2 * float64(l.pages)
+		t.perLease = max(t.perLease, float64(l.pages))
 	}
 	for _, known := range l.proxy.list {
 		x := e.exits[known]
@@ -81,8 +78,8 @@ func (e *Engine) fetched(l *lease, key string, pages int, out *Output) {
 		}
 		c := e.learner(key, x)
 		c.tempo.fetched(e.now, pages, c.target.pool.median)
-		if extra > 0 && c.live > 0 {
-			c.free = max(c.free, e.now) + c.takes(extra, e.now)
+		if more := l.expect - float64(l.pages); own && c.live > 0 && l.pages > 1 && more > 0 {
+			c.free = max(c.free, e.now+c.takes(more, e.now)) // it will use the exit for as long
 		}
 		e.repace(c)
 		if c.tempo.worthRecording(e.now) {
@@ -108,6 +105,7 @@ func (e *Engine) refused(l *lease, key string, known Exit, out *Output) time.Dur
 	if x == nil || !l.learns(key) {
 		return 0
 	}
+	l.refused = l.refused || key == l.target.key
 	c := e.learner(key, x)
 	streak := c.tempo.refused(e.now)
 	e.commit(c.record(e.now), out)
@@ -120,7 +118,7 @@ const maxPause = time.Hour
 // record writes down what was learnt.
 func (c *pace) record(now int64) *PaceLearned {
 	return &PaceLearned{
-		At: moment(now), Exit: c.exit.exit, Target: c.target.key, Rate: c.tempo.rate, Limit: c.tempo.limit,
+		At: moment(now), Exit: c.exit.exit, Target: c.target.key, Rate: c.tempo.rate, Limit: c.tempo.limit, Borne: c.tempo.borne,
 		RefusedAt: moment(c.tempo.refusedAt), Streak: c.tempo.streak, LastPage: moment(c.tempo.lastPage), PerLease: c.target.perLease,
 	}
 }
@@ -132,9 +130,9 @@ func (e *Engine) applyLearned(r *PaceLearned) {
 	t := &c.tempo
 	if at := nanos(r.RefusedAt); r.Limit > 0 && at != c.pooled {
 		c.pooled = at
-		c.target.pool.learn(r.Limit)
+		c.target.pool.learn(r.Borne)
 	}
-	t.rate, t.limit, t.refusedAt, t.streak, t.lastPage = r.Rate, r.Limit, nanos(r.RefusedAt), r.Streak, nanos(r.LastPage)
+	t.rate, t.limit, t.borne, t.refusedAt, t.streak, t.lastPage = r.Rate, r.Limit, r.Borne, nanos(r.RefusedAt), r.Streak, nanos(r.LastPage)
 	t.recorded, t.recordedAt = r.Rate, nanos(r.At)
 	c.target.perLease = r.PerLease
 	e.repace(c)

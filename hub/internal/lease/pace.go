@@ -204,7 +204,7 @@ func (e *Engine) paceEnded(l *lease, at int64) {
 	if t == nil {
 		return
 	}
-	if l.pages > 0 {
+	if l.pages > 0 && !l.refused {
 		t.perLease += (float64(l.pages) - t.perLease) / 4
 	}
 	for _, x := range l.proxy.exits {
@@ -213,10 +213,7 @@ func (e *Engine) paceEnded(l *lease, at int64) {
 			continue
 		}
 		c.live--
-		if unused := l.expect - max(1, float64(l.pages)); unused > 0 {
-			c.free -= c.takes(unused, at)
-		}
-		if c.live == 0 {
+		if c.live == 0 { // what the lease did not use is free
 			c.free = min(c.free, at+c.takes(1, at))
 		}
 		e.repace(c)

@@ -116,10 +116,11 @@ type PaceLearned struct {
 	At     time.Time
 	Exit   Exit
 	Target string
-	// Rate is in pages per second, and Limit the one that was refused last: 0
-	// for none.
+	// Rate is in pages per second, Limit the one that was refused last, 0 for
+	// none, and Borne what was used on average before that.
 	Rate  float64
 	Limit float64
+	Borne float64
 	// RefusedAt is when, and Streak counts refusals in a row.
 	RefusedAt time.Time
 	Streak    int

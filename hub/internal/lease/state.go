@@ -87,6 +87,7 @@ type lease struct {
 	change      int     // the proxy's at the grant
 	expect      float64 // pages that it was taken to bring, for the pace
 	pages       int     // reported for its own target so far; not durable
+	refused     bool    // by its own target; not durable
 	request     *request
 	timer       timer // expiry, then hold, then forget
 }

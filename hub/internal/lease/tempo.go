@@ -22,11 +22,11 @@ const (
 	// busyPart is how much of a rate must be used for it to grow: what nobody
 	// asks for teaches nothing.
 	busyPart = 0.6
-	// quickGrowth is per epoch, up to quickPart of the limit.
+	// quickGrowth is per epoch, up to quickPart of what is known to be borne.
 	quickGrowth = 1.25
 	quickPart   = 0.85
-	// creepGrowth is per minute, up to holdPart of the limit.
-	creepGrowth = 0.01
+	// creepGrowth is per minute from there, up to holdPart of what was refused.
+	creepGrowth = 0.015
 	holdPart    = 0.96
 	// holdFor is how long after a refusal the rate stays there. From then on
 	// it grows by probeGrowth per minute, twice as fast after each
@@ -34,6 +34,9 @@ const (
 	holdFor     = 2 * time.Hour
 	probeGrowth = 0.003
 	probeDouble = 20 * time.Minute
+	// average is over how long the use is averaged that a refusal is judged by:
+	// a target that counts over minutes refuses long after it was too much.
+	average = 4 * time.Minute
 	// again is within how long after a refusal another one is the same
 	// trouble: then the rate falls further and the pause doubles.
 	again = 30 * time.Minute
@@ -55,12 +58,14 @@ var afterRefusals = [...]float64{1, 0.8, 0.6, 0.5}
 type tempo struct {
 	rate      float64 // pages per second
 	limit     float64 // the rate that was refused last, or 0
+	borne     float64 // what was used on average before that
 	refusedAt int64
 	streak    int // refusals in a row
 
 	began    int64   // of the present epoch
 	pages    float64 // in it
 	used     float64 // pages per second in the last epoch, or 0
+	mean     float64 // the same over the last minutes
 	lastPage int64
 
 	recorded   float64 // the rate of the last record
@@ -92,7 +97,7 @@ func (t *tempo) fetched(now int64, pages int, pool float64) {
 	t.rate = t.at(now)
 	t.lastPage = now
 	if gap > int64(2*epochLength)+int64(10/t.rate*float64(time.Second)) {
-		t.began, t.pages = now, 0 // a pause is not slow use
+		t.began, t.pages, t.mean = now, 0, 0 // a pause is not slow use
 		return
 	}
 	t.pages += float64(pages)
@@ -101,6 +106,10 @@ func (t *tempo) fetched(now int64, pages int, pool float64) {
 		return
 	}
 	t.used = t.pages / span
+	if t.mean == 0 {
+		t.mean = t.used
+	}
+	t.mean += (t.used - t.mean) * (1 - math.Exp(-span/average.Seconds()))
 	t.began, t.pages = now, 0
 	if t.used < busyPart*t.rate {
 		return
@@ -110,19 +119,19 @@ func (t *tempo) fetched(now int64, pages int, pool float64) {
 
 // grown returns the rate after a busy epoch of some minutes.
 func (t *tempo) grown(now int64, minutes, pool float64) float64 {
-	limit := t.limit
-	if limit == 0 {
-		limit = pool
+	borne := t.borne
+	if t.limit == 0 {
+		borne = pool
 	}
 	switch {
-	case limit == 0:
+	case borne == 0:
 		return t.rate * quickGrowth
-	case t.rate < quickPart*limit:
-		return min(t.rate*quickGrowth, quickPart*limit)
-	case t.rate < holdPart*limit:
-		return min(t.rate*(1+creepGrowth*minutes), holdPart*limit)
-	case t.limit == 0: // others' limits are not this exit's
+	case t.rate < quickPart*borne:
+		return min(t.rate*quickGrowth, quickPart*borne)
+	case t.limit == 0: // what others bear is not this exit's limit
 		return t.rate * (1 + creepGrowth*minutes)
+	case t.rate < holdPart*t.limit:
+		return min(t.rate*(1+creepGrowth*minutes), holdPart*t.limit)
 	}
 	held := now - t.refusedAt - int64(holdFor)
 	if held < 0 {
@@ -140,18 +149,18 @@ func (t *tempo) refused(now int64) int {
 	} else {
 		t.streak = 1
 	}
-	surprised := t.limit > 0 && t.rate < 0.7*t.limit
-	limit := t.rate
-	if t.used > 0 && t.used < busyPart*t.rate {
-		limit = max(1.1*t.used, t.rate/4) // less was asked for than allowed
+	limit, borne := t.rate, t.mean
+	switch {
+	case t.used > 0 && t.used < busyPart*t.rate: // less was asked for than allowed
+		limit = max(1.1*t.used, t.rate/4)
+	case borne == 0: // it was refused before anything could be measured
+		borne = 0.7 * limit
 	}
-	falls := t.streak
-	if surprised {
-		falls++
-	}
-	t.limit, t.refusedAt = limit, now
-	t.rate = max(leastRate, limit*afterRefusals[min(falls, len(afterRefusals)-1)])
-	t.began, t.pages, t.used, t.lastPage = now, 0, 0, now
+	borne = min(borne, limit)
+	falls := min(t.streak, len(afterRefusals)-1)
+	t.rate = max(leastRate, limit/8, min(limit*afterRefusals[falls], 0.9*borne))
+	t.limit, t.borne, t.refusedAt = limit, borne, now
+	t.began, t.pages, t.used, t.mean, t.lastPage = now, 0, 0, 0, now
 	return t.streak
 }
 
@@ -173,12 +182,12 @@ const poolSize = 32
 
 // pool is what the exits of a target have found out together.
 type pool struct {
-	limits []float64 // the last refused rates, the latest at next-1
+	limits []float64 // what exits bore before their last refusals
 	next   int
 	median float64
 }
 
-// learn adds a refused rate.
+// learn adds what an exit bore.
 func (p *pool) learn(limit float64) {
 	if len(p.limits) < poolSize {
 		p.limits = append(p.limits, limit)

@@ -61,7 +61,7 @@ func Kinds() []lease.Record {
 		&lease.RevocationLifted{At: at(17), Principal: "anna", Proxy: "px-1"},
 		&lease.CooldownCleared{At: at(18), Exit: exit, Target: "example.com"},
 		&lease.PaceLearned{
-			At: at(19), Exit: exit, Target: "example.com", Rate: 0.4, Limit: 0.5, RefusedAt: at(12), Streak: 2, LastPage: at(18), PerLease: 1.5,
+			At: at(19), Exit: exit, Target: "example.com", Rate: 0.4, Limit: 0.5, Borne: 0.45, RefusedAt: at(12), Streak: 2, LastPage: at(18), PerLease: 1.5,
 		},
 	}
 }

@@ -145,6 +145,7 @@ func (c *coder) operated(rec lease.Record) {
 		shared(c, &r.Target)
 		c.float(&r.Rate)
 		c.float(&r.Limit)
+		c.float(&r.Borne)
 		c.time(&r.RefusedAt)
 		c.number(&r.Streak)
 		c.time(&r.LastPage)

@@ -921,7 +921,7 @@ type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Requests at once. Unset means no bound.
 	MaxConcurrency int32 `protobuf:"varint,1,opt,name=max_concurrency,json=maxConcurrency,proto3" json:"max_concurrency,omitempty"`
-	// From the beginning of one request to the next. Unset means none. While the exit rests for the target it is the rest.
+	// From the beginning of one request to the next. Unset means none.
 	MinInterval   *durationpb.Duration `protobuf:"bytes,2,opt,name=min_interval,json=minInterval,proto3" json:"min_interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -127,7 +127,8 @@ func (c *Client) acquire(ctx context.Context, request *leasev1.AcquireRequest, p
 	var answer *leasev1.AcquireResponse
 	var sent time.Time
 	lost := false // whether some answer may have been lost
-	err := c.repeat(ctx, patience, func(ctx context.Context) (err error) {
+	hold := max(0, request.GetWait().AsDuration())
+	err := c.repeatWaiting(ctx, patience, hold, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		answer, err = c.service.Acquire(ctx, request)
 		lost = lost || unanswered(typed(err))
@@ -180,6 +181,7 @@ func (c *Client) hold(granted []*leasev1.Lease, sent time.Time) ([]*Lease, error
 func (c *Client) undo(request *leasev1.AcquireRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), undoPatience)
 	defer cancel()
+	request.Wait = nil // what was not granted is not to be granted now
 	var answer *leasev1.AcquireResponse
 	err := c.repeat(ctx, undoPatience, func(ctx context.Context) (err error) {
 		answer, err = c.service.Acquire(ctx, request)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	leasev1 "github.com/shoal-dev/shoal/proto/gen/shoal/lease/v1"
 )
@@ -190,6 +191,23 @@ func TestAcquireWaits(t *testing.T) {
 		if len(times) != 3 {
 			t.Errorf("%d calls", len(times))
 		}
+		closed(t, h, c)
+	})
+}
+
+// An Acquire that the hub lets wait is not cut off by the timeout of calls.
+func TestHubMayLetAnAcquireWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeHub()
+		h.took = 3 * DefaultCallTimeout
+		c := newClient(t, h, Options{})
+		if _, err := c.Acquire(t.Context(), &leasev1.AcquireRequest{Fleet: "crawl/news", Wait: durationpb.New(3 * DefaultCallTimeout)}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(h.at("Acquire")); n != 1 {
+			t.Errorf("%d calls, want one that waits", n)
+		}
+		h.took = 0
 		closed(t, h, c)
 	})
 }

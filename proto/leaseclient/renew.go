@@ -61,7 +61,7 @@ func (l *Lease) renewUntil(expires time.Time) error {
 		}
 		sent := time.Now()
 		var answer *leasev1.RenewResponse
-		err := l.client.once(l.ctx, func(ctx context.Context) (err error) {
+		err := l.client.once(l.ctx, 0, func(ctx context.Context) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, left)
 			defer cancel()
 			answer, err = l.client.service.Renew(ctx, &leasev1.RenewRequest{LeaseId: l.ID()})

@@ -78,9 +78,14 @@ func worthRepeating(err error) (retryAfter time.Duration, worth bool) {
 // repeat makes a call until it succeeds, cannot succeed, or patience or the context end. It returns the last error of
 // the call; one of the context is joined to it.
 func (c *Client) repeat(ctx context.Context, patience time.Duration, call func(ctx context.Context) error) error {
+	return c.repeatWaiting(ctx, patience, 0, call)
+}
+
+// repeatWaiting is repeat for a call that asks the hub to hold back its answer for as long as hold.
+func (c *Client) repeatWaiting(ctx context.Context, patience, hold time.Duration, call func(ctx context.Context) error) error {
 	begun := time.Now()
 	for repetition := 0; ; repetition++ {
-		err := c.once(ctx, call)
+		err := c.once(ctx, hold, call)
 		if err == nil {
 			return nil
 		}
@@ -104,9 +109,10 @@ func (c *Client) repeat(ctx context.Context, patience time.Duration, call func(c
 	}
 }
 
-// once makes a call with a timeout of its own, so that one lost answer does not eat up the patience.
-func (c *Client) once(ctx context.Context, call func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.callTimeout)
+// once makes a call with a timeout of its own, so that one lost answer does not eat up the patience. Hold is how long the
+// hub may let it wait.
+func (c *Client) once(ctx context.Context, hold time.Duration, call func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.callTimeout+hold)
 	defer cancel()
 	return typed(call(ctx))
 }

@@ -185,6 +185,12 @@ func (p *pipeline) read(ctx context.Context) error {
 					return ctx.Err()
 				}
 			}
+			// Room that came free together with the stop begins nothing: what was answered last is the caller's last.
+			select {
+			case <-p.s.streams.stopping:
+				return stopping()
+			default:
+			}
 			p.start(ctx, job{command, cost})
 		}
 	}

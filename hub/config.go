@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -94,6 +95,11 @@ type Config struct {
 	// JournalCompactAfter is how many records the journal takes at least before a snapshot replaces them; 0 leaves it to
 	// the journal.
 	JournalCompactAfter int
+	// Valkey is the server of [JournalValkey].
+	Valkey Valkey
+	// PodName is the hub's pod in Namespace, which is labelled while this hub works, so that Services find it; empty
+	// outside of a pod.
+	PodName string
 	// Journal keeps the leases in place of JournalType's; it must hold all that this hub has ever granted.
 	Journal Journal
 	// Clock is the hub's.
@@ -114,11 +120,13 @@ func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Health.Address, "health-address", DefaultHealthAddress, "address of /healthz, /readyz and /metrics")
 	flags.StringVar(&c.LeaseCertFile, "leases-cert-file", "", "certificate of the crawlers' listener, PEM; by default one of the hub's own authority")
 	flags.StringVar(&c.LeaseKeyFile, "leases-key-file", "", "key of --leases-cert-file, PEM")
-	flags.StringVar(&c.JournalType, "journal", JournalDisk, "what keeps the leases: disk, in --journal-dir, or memory (they are forgotten with the hub, and the next one grants nothing for one maxTTL)")
+	flags.StringVar(&c.JournalType, "journal", JournalDisk, "what keeps the leases: disk, in --journal-dir, valkey, on --journal-valkey-address, or memory (they are forgotten with the hub, and the next one grants nothing for one maxTTL)")
 	flags.StringVar(&c.JournalDir, "journal-dir", "", "directory of --journal=disk, on a volume that outlives the hub and is used by no other")
 	flags.IntVar(&c.JournalCompactAfter, "journal-compact-after", 0, "how many records the journal takes at least before a snapshot replaces them: fewer make a start quicker and cost more writes; 0 leaves it to the journal")
 	flags.StringVar(&c.AuditLog, "audit-log", "", "file that gets a line of JSON for each event of a lease, or stdout; none by default")
 	flags.StringVar(&c.QuotaFile, "quota-file", "", "file of limits for tenants and principals, YAML; none by default")
+	c.Valkey.addFlags(flags)
+	flags.StringVar(&c.PodName, "pod-name", os.Getenv("POD_NAME"), "the hub's pod, to be labelled while it is the one that works; $POD_NAME by default")
 	flags.BoolVar(&c.LeaderElection, "leader-elect", false, "wait to be elected before doing anything; needed with more than one replica")
 	flags.DurationVar(&c.LeaderLease, "leader-lease", DefaultLeaderLease, "how long a leader that is gone holds up the next; one that cannot renew for two thirds of it gives up; 3s or more")
 	flags.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", DefaultShutdownTimeout, "longest wait for calls that are under way when the hub stops")
@@ -133,8 +141,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("say where the hub's Secrets are with --namespace, for example --namespace shoal-system")
 	case len(c.Names) == 0:
 		return c, errors.New("name every DNS name and IP address that the hub is reached by with --san, for example --san hub.example.com")
-	case c.JournalType != "" && c.JournalType != JournalMemory && c.JournalType != JournalDisk:
-		return c, fmt.Errorf("--journal is %q; write %s or %s", c.JournalType, JournalMemory, JournalDisk)
+	case c.JournalType != "" && c.JournalType != JournalMemory && c.JournalType != JournalDisk && c.JournalType != JournalValkey:
+		return c, fmt.Errorf("--journal is %q; write %s, %s or %s", c.JournalType, JournalMemory, JournalDisk, JournalValkey)
 	case c.JournalType == JournalDisk && c.JournalDir == "":
 		return c, errors.New("say where the leases are kept with --journal-dir, for example --journal-dir /var/lib/shoal-hub/journal; or keep them in memory with --journal=memory")
 	case c.JournalType != JournalDisk && c.JournalDir != "":
@@ -145,6 +153,9 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("--leader-lease is %s; write 3s or more, or every slow answer of the API server ends the leader", c.LeaderLease)
 	case (c.LeaseCertFile == "") != (c.LeaseKeyFile == ""):
 		return c, errors.New("set --leases-cert-file and --leases-key-file together")
+	}
+	if err := c.Valkey.check(c.JournalType == JournalValkey); err != nil {
+		return c, err
 	}
 	for _, name := range c.Names {
 		if name == "" || strings.ContainsAny(name, "/: ") && net.ParseIP(name) == nil {

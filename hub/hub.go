@@ -87,9 +87,12 @@ type hub struct {
 	measured *prometheus.Registry
 	// room asks the lease journal what it has room for; nil before the keeper runs.
 	room atomic.Pointer[func() (keeper.Room, string)]
+	// standsBy is true while another hub may be at work, and all that does not need the office is done.
+	standsBy atomic.Bool
 
 	live       client.Client
 	manager    ctrl.Manager
+	cache      cache.Cache
 	identity   *identity.Hub
 	created    bool
 	signer     *credential.Signer
@@ -102,6 +105,7 @@ type hub struct {
 	inventory  *inventory.Inventory
 	serving    *identity.Serving
 	membership *identity.Membership
+	sessions   *gate
 }
 
 // run starts the parts in order and waits until one fails or ctx ends.
@@ -112,22 +116,26 @@ func (h *hub) run(ctx context.Context) error {
 	}{
 		// the state of this list → /healthz, /readyz, /metrics
 		{"health", h.serveHealth},
-		// Lease object → from here on no other hub is at work
-		{"election", h.elect},
 		// API server → a client, caches of fleets, placements, members and API tokens
 		{"cluster", h.connect},
 		// Secret → the hub's UID, certificate authority and signing key
 		{"identity", h.identify},
+		// calls of crawlers → lease commands, refused for now; leases → signed credentials
+		{"leases", h.serveLeases},
+		// sessions → refused for now
+		{"agents", h.serveAgents},
+		// probes → the address they come from
+		{"echo", h.serveEcho},
+		// Lease object → from here on no other hub is at work
+		{"election", h.elect},
 		// lease commands → records to the journal, answers, notices
 		{"keeper", h.keep},
 		// objects and reports → placements, desired state, status, what may be leased
 		{"controllers", h.control},
 		// sessions ↔ desired state and reports; join tokens → certificates
-		{"agents", h.serveAgents},
-		// calls of crawlers → lease commands; leases → signed credentials
-		{"leases", h.serveLeases},
-		// probes → the address they come from
-		{"echo", h.serveEcho},
+		{"sessions", h.openSessions},
+		// the hub's pod → where Services lead to
+		{"label", h.label},
 	}
 	for _, step := range steps {
 		if err := step.do(ctx); err != nil {
@@ -149,7 +157,12 @@ func (h *hub) serveHealth(ctx context.Context) error {
 // readiness tells whether the hub is ready, and what there is to say about it. One whose journal's disk is full stays ready:
 // what its callers hold must be renewed, released and reported here and nowhere else.
 func (h *hub) readiness() (ready bool, note string) {
-	if !h.ready.Load() {
+	switch {
+	case h.ready.Load():
+	case h.standsBy.Load() && h.JournalType == JournalValkey:
+		// Services find the hub that works by its label. Without the label a ready hub is one that is called.
+		return true, "ok, standing by"
+	default:
 		return false, "starting, waiting to be elected, or stopping"
 	}
 	if ask := h.room.Load(); ask != nil {
@@ -169,6 +182,7 @@ func (h *hub) elect(ctx context.Context) error {
 		return err
 	}
 	h.stages.start(ctx, "election", run)
+	h.standsBy.Store(true)
 	return h.stages.await(ctx, won)
 }
 
@@ -200,6 +214,11 @@ func (h *hub) connect(ctx context.Context) error {
 				},
 			},
 		},
+		NewCache: func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
+			var err error
+			h.cache, err = cache.New(config, opts)
+			return startedCache{h.cache}, err
+		},
 		// The hub serves both itself.
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  "0",
@@ -208,9 +227,7 @@ func (h *hub) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a manager: %w", err)
 	}
-	// Ask for the cache now: made by the first call, it would make that call wait.
-	_, err = h.manager.GetCache().GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
-	return err
+	return h.warm(ctx)
 }
 
 func (h *hub) identify(ctx context.Context) error {
@@ -224,6 +241,10 @@ func (h *hub) identify(ctx context.Context) error {
 	}
 	h.serving, err = identity.NewServing(h.identity.Authority(), h.Names, h.Clock)
 	h.membership = identity.NewMembership(identity.MembershipOptions{Client: h.live, Cache: h.manager.GetClient()})
+	metrics := keeper.NewMetrics()
+	h.measured.MustRegister(metrics)
+	h.keeper = keeper.New(keeper.Options{Clock: h.Clock, Logger: h.Logger.With("part", "keeper"), Metrics: metrics})
+	h.owners = external.New(external.Options{Reader: h.live, Clock: h.Clock})
 	return err
 }
 
@@ -239,8 +260,6 @@ func (h *hub) keep(ctx context.Context) error {
 		StartedAt:       h.startedAt,
 		HistoryComplete: h.complete,
 	})
-	metrics := keeper.NewMetrics()
-	h.measured.MustRegister(metrics)
 	if p.collector != nil {
 		h.measured.MustRegister(p.collector)
 	}
@@ -248,9 +267,7 @@ func (h *hub) keep(ctx context.Context) error {
 		room := limited.Room
 		h.room.Store(&room)
 	}
-	h.keeper = keeper.New(keeper.Options{
-		Engine: engine, Journal: p.journal, Clock: h.Clock, Logger: h.Logger.With("part", "keeper"), Metrics: metrics,
-	})
+	h.keeper.Take(engine, p.journal)
 	h.stages.start(ctx, "keeper", func(ctx context.Context) error {
 		return errors.Join(h.keeper.Run(ctx), p.close())
 	})
@@ -260,7 +277,6 @@ func (h *hub) keep(ctx context.Context) error {
 func (h *hub) control(ctx context.Context) error {
 	h.dispatcher = dispatch.New()
 	h.inventory = inventory.New(inventory.Options{Clock: h.Clock})
-	h.owners = external.New(external.Options{Reader: h.live, Clock: h.Clock})
 	err := controller.Setup(h.manager, controller.Options{
 		Dispatcher: h.dispatcher, Inventory: h.inventory, Keeper: h.keeper, Credentials: h.owners,
 		StartedAt: h.startedAt, HistoryComplete: h.complete,
@@ -270,19 +286,18 @@ func (h *hub) control(ctx context.Context) error {
 		return err
 	}
 	h.stages.start(ctx, "controllers", h.manager.Start)
-	// The listeners come after: what they look up must be there.
-	synced := make(chan struct{})
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		if h.manager.GetCache().WaitForCacheSync(waiting) {
-			close(synced)
-		}
-	}()
-	return h.stages.await(ctx, synced)
+	return h.awaitCaches(ctx)
 }
 
 func (h *hub) serveAgents(ctx context.Context) error {
+	h.sessions = new(gate)
+	server := &http.Server{Handler: h.sessions, TLSConfig: h.serving.AgentTLS()} //nolint:gosec // ConfigureServer sets the timeouts
+	agentapi.ConfigureServer(server)
+	h.stages.start(ctx, "agents", serve(server, h.open.agents, h.Logger.With("part", "agents"), h.sessions.shutdown))
+	return nil
+}
+
+func (h *hub) openSessions(ctx context.Context) error {
 	log := h.Logger.With("part", "agents")
 	registrar, err := agentapi.NewRegistrar(agentapi.RegistrarOptions{
 		HubUID: h.identity.UID(),
@@ -311,9 +326,10 @@ func (h *hub) serveAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: service.Handler(), TLSConfig: h.serving.AgentTLS()} //nolint:gosec // ConfigureServer sets the timeouts
-	agentapi.ConfigureServer(server)
-	h.stages.start(ctx, "agents", serve(server, h.open.agents, log, service.Shutdown))
+	h.sessions.open(service.Handler(), service.Shutdown)
+	// Calls end before what carries them out.
+	h.stages.first("agents")
+	h.stages.first("leases")
 	return nil
 }
 
@@ -356,7 +372,7 @@ func (h *hub) serveLeases(ctx context.Context) error {
 		h.stages.start(ctx, "leases certificate", follow)
 		config = own
 	}
-	h.stages.start(ctx, "leases", serve(leaseapi.NewServer(handler, config), h.open.leases, log, handler.Shutdown))
+	h.stages.start(ctx, "leases", serve(leaseapi.NewServer(h.elsewhere(handler), config), h.open.leases, log, handler.Shutdown))
 	return nil
 }
 

@@ -342,6 +342,10 @@ func TestRunServesACertificateOfTheOwners(t *testing.T) {
 	r.stopNow()
 }
 
+func onValkey(c *hub.Config, addresses ...string) {
+	c.JournalType, c.Valkey.Addresses = hub.JournalValkey, addresses
+}
+
 func TestRunRefusesConfigurations(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -357,17 +361,24 @@ func TestRunRefusesConfigurations(t *testing.T) {
 		change func(*hub.Config)
 		says   string
 	}{
-		"NoCluster":    {"there is nothing to work on", func(c *hub.Config) { c.RestConfig = nil }, "RestConfig"},
-		"NoNamespace":  {"the identity must be somewhere", func(c *hub.Config) { c.Namespace = "" }, "--namespace"},
-		"NoName":       {"no client could verify a certificate", func(c *hub.Config) { c.Names = nil }, "--san"},
-		"URLAsName":    {"a certificate has names, not URLs", func(c *hub.Config) { c.Names = []string{"https://hub.example"} }, "without scheme or port"},
-		"NameWithPort": {"a certificate has names, not ports", func(c *hub.Config) { c.Names = []string{"hub.example:8443"} }, "without scheme or port"},
-		"HalfAKeyPair": {"one is of no use without the other", func(c *hub.Config) { c.LeaseCertFile = "x" }, "--leases-key-file"},
-		"Journal":      {"there is no such journal", func(c *hub.Config) { c.JournalType = "paper" }, "write memory or disk"},
-		"DiskNowhere":  {"a disk journal must be somewhere", func(c *hub.Config) { c.JournalType = hub.JournalDisk }, "--journal-dir"},
-		"DirOfMemory":  {"the memory needs no directory", func(c *hub.Config) { c.JournalDir = "/x" }, "--journal=disk"},
-		"CompactAfter": {"a journal has no fewer than no records", func(c *hub.Config) { c.JournalCompactAfter = -1 }, "write 0 or more"},
-		"AddressInUse": {"somebody else has it", func(c *hub.Config) { c.Leases.Address = taken.Addr().String() }, "--leases-address"},
+		"NoCluster":     {"there is nothing to work on", func(c *hub.Config) { c.RestConfig = nil }, "RestConfig"},
+		"NoNamespace":   {"the identity must be somewhere", func(c *hub.Config) { c.Namespace = "" }, "--namespace"},
+		"NoName":        {"no client could verify a certificate", func(c *hub.Config) { c.Names = nil }, "--san"},
+		"URLAsName":     {"a certificate has names, not URLs", func(c *hub.Config) { c.Names = []string{"https://hub.example"} }, "without scheme or port"},
+		"NameWithPort":  {"a certificate has names, not ports", func(c *hub.Config) { c.Names = []string{"hub.example:8443"} }, "without scheme or port"},
+		"HalfAKeyPair":  {"one is of no use without the other", func(c *hub.Config) { c.LeaseCertFile = "x" }, "--leases-key-file"},
+		"Journal":       {"there is no such journal", func(c *hub.Config) { c.JournalType = "paper" }, "write memory, disk or valkey"},
+		"DiskNowhere":   {"a disk journal must be somewhere", func(c *hub.Config) { c.JournalType = hub.JournalDisk }, "--journal-dir"},
+		"DirOfMemory":   {"the memory needs no directory", func(c *hub.Config) { c.JournalDir = "/x" }, "--journal=disk"},
+		"CompactAfter":  {"a journal has no fewer than no records", func(c *hub.Config) { c.JournalCompactAfter = -1 }, "write 0 or more"},
+		"ValkeyNowhere": {"a server must be somewhere", func(c *hub.Config) { c.JournalType = hub.JournalValkey }, "--journal-valkey-address"},
+		"ValkeyUnused":  {"which journal is meant?", func(c *hub.Config) { c.Valkey.Addresses = []string{"v:1"} }, "--journal=valkey"},
+		"ValkeyNoPort":  {"ports differ", func(c *hub.Config) { onValkey(c, "valkey.example") }, "host:port"},
+		"ValkeySeveral": {"one of them would be a replica", func(c *hub.Config) { onValkey(c, "a:1", "b:1") }, "--journal-valkey-sentinel"},
+		"ValkeyHalfKey": {"one is of no use without the other", func(c *hub.Config) { onValkey(c, "a:1"); c.Valkey.CertFile = "x" }, "--journal-valkey-key-file"},
+		"ValkeyHasty":   {"every slow answer would end the hub", func(c *hub.Config) { onValkey(c, "a:1"); c.Valkey.Patience = 1 }, "--journal-valkey-patience"},
+		"ValkeyPrefix":  {"braces say which part decides on the slot", func(c *hub.Config) { onValkey(c, "a:1"); c.Valkey.Prefix = "{a}" }, "--journal-valkey-prefix"},
+		"AddressInUse":  {"somebody else has it", func(c *hub.Config) { c.Leases.Address = taken.Addr().String() }, "--leases-address"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

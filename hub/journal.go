@@ -18,6 +18,8 @@ const (
 	JournalMemory = "memory"
 	// JournalDisk keeps leases in Config.JournalDir.
 	JournalDisk = "disk"
+	// JournalValkey keeps leases on the server of Config.Valkey, for several hubs of which one works.
+	JournalValkey = "valkey"
 )
 
 // past is the journal and what is known of the leases of earlier hubs.
@@ -51,6 +53,8 @@ func (h *hub) openPast(ctx context.Context) (past, error) {
 		return p, nil
 	case h.JournalType == JournalDisk:
 		return h.openDisk(ctx, p)
+	case h.JournalType == JournalValkey:
+		return h.openValkey(ctx, p)
 	}
 	p.journal = keeper.NewMemory(keeper.MemoryOptions{})
 	_, err := identity.SwapJournal(ctx, h.live, h.Namespace, JournalMemory)

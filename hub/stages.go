@@ -45,6 +45,15 @@ func (s *stages) start(ctx context.Context, name string, run func(context.Contex
 	}()
 }
 
+// first makes a stage the first to stop, before those that were started after it.
+func (s *stages) first(name string) {
+	i := slices.IndexFunc(s.running, func(st *stage) bool { return st.name == name })
+	if i >= 0 {
+		st := s.running[i]
+		s.running = append(slices.Delete(s.running, i, i+1), st)
+	}
+}
+
 // await waits for ready. It returns an error if a stage or the context ends first.
 func (s *stages) await(ctx context.Context, ready <-chan struct{}) error {
 	select {

@@ -22,11 +22,14 @@ spec:
         {{- end }}
         - --san=shoal-hub.{{ .Release.Namespace }}.svc
         - --leader-elect
-        - --leader-lease={{ .Values.leaderLease }}
+        - --leader-lease={{ .Values.leaderLease | default (ternary "6s" "15s" (eq .Values.journal.type "valkey")) }}
         - --log-level={{ .Values.logLevel }}
         - --journal={{ .Values.journal.type }}
         {{- if eq .Values.journal.type "disk" }}
         - --journal-dir=/var/lib/shoal-hub/journal
+        {{- end }}
+        {{- if eq .Values.journal.type "valkey" }}
+        {{- include "shoal-hub.valkey" .Values.journal.valkey | nindent 8 }}
         {{- end }}
         {{- if .Values.leases.certificateSecret }}
         - --leases-cert-file=/etc/shoal-hub/leases/tls.crt
@@ -38,6 +41,10 @@ spec:
         {{- if .Values.quotas }}
         - --quota-file=/etc/shoal-hub/quotas/quotas.yaml
         {{- end }}
+      {{- if eq .Values.journal.type "valkey" }}
+      env:
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+      {{- end }}
       ports:
         - {name: agents, containerPort: 8443}
         - {name: leases, containerPort: 8444}
@@ -60,10 +67,19 @@ spec:
         readOnlyRootFilesystem: true
         capabilities: {drop: [ALL]}
       resources: {{- toYaml .Values.resources | nindent 8 }}
-      {{- if or .Values.leases.certificateSecret .Values.quotas (eq .Values.journal.type "disk") }}
+      {{- $valkey := dict }}
+      {{- if eq .Values.journal.type "valkey" }}
+      {{- $valkey = .Values.journal.valkey }}
+      {{- end }}
+      {{- $secrets := dict "leases-certificate" .Values.leases.certificateSecret "valkey-password" $valkey.passwordSecret "valkey-ca" $valkey.caSecret "valkey-certificate" $valkey.certificateSecret }}
+      {{- $paths := dict "leases-certificate" "leases" "valkey-password" "valkey/password" "valkey-ca" "valkey/ca" "valkey-certificate" "valkey/certificate" }}
+      {{- $mounted := compact (values $secrets) }}
+      {{- if or $mounted .Values.quotas (eq .Values.journal.type "disk") }}
       volumeMounts:
-        {{- if .Values.leases.certificateSecret }}
-        - {name: leases-certificate, mountPath: /etc/shoal-hub/leases, readOnly: true}
+        {{- range $name, $secret := $secrets }}
+        {{- if $secret }}
+        - {name: {{ $name }}, mountPath: /etc/shoal-hub/{{ get $paths $name }}, readOnly: true}
+        {{- end }}
         {{- end }}
         {{- if .Values.quotas }}
         - {name: quotas, mountPath: /etc/shoal-hub/quotas, readOnly: true}
@@ -72,11 +88,13 @@ spec:
         - {name: journal, mountPath: /var/lib/shoal-hub}
         {{- end }}
       {{- end }}
-  {{- if or .Values.leases.certificateSecret .Values.quotas }}
+  {{- if or $mounted .Values.quotas }}
   volumes:
-    {{- if .Values.leases.certificateSecret }}
-    - name: leases-certificate
-      secret: {secretName: {{ .Values.leases.certificateSecret }}}
+    {{- range $name, $secret := $secrets }}
+    {{- if $secret }}
+    - name: {{ $name }}
+      secret: {secretName: {{ $secret }}}
+    {{- end }}
     {{- end }}
     {{- if .Values.quotas }}
     - name: quotas
@@ -89,4 +107,36 @@ spec:
   {{- with .Values.tolerations }}
   tolerations: {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
+{{/* Where the journal's server is: arguments of a hub. */}}
+{{- define "shoal-hub.valkey" -}}
+- --journal-valkey-prefix={{ .prefix }}
+{{- range .addresses }}
+- --journal-valkey-address={{ . }}
+{{- end }}
+{{- with .sentinel }}
+- --journal-valkey-sentinel={{ . }}
+{{- end }}
+{{- if .tls }}
+- --journal-valkey-tls
+{{- end }}
+{{- with .username }}
+- --journal-valkey-username={{ . }}
+{{- end }}
+{{- if .passwordSecret }}
+- --journal-valkey-password-file=/etc/shoal-hub/valkey/password/password
+{{- end }}
+{{- if .caSecret }}
+- --journal-valkey-ca-file=/etc/shoal-hub/valkey/ca/ca.crt
+{{- end }}
+{{- if .certificateSecret }}
+- --journal-valkey-cert-file=/etc/shoal-hub/valkey/certificate/tls.crt
+- --journal-valkey-key-file=/etc/shoal-hub/valkey/certificate/tls.key
+{{- end }}
+{{- if .everysec }}
+- --journal-valkey-everysec
+{{- end }}
+{{- if .unchecked }}
+- --journal-valkey-unchecked
+{{- end }}
 {{- end }}

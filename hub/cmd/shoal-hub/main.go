@@ -53,6 +53,7 @@ func command() *cobra.Command {
 			return hub.Run(cmd.Context(), config)
 		},
 	}
+	cmd.AddCommand(journalCommand())
 	config.AddFlags(cmd.Flags())
 	cmd.Flags().AddGoFlagSet(flag.CommandLine) // --kubeconfig
 	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "least level that is logged: debug, info, warn or error")

@@ -11,6 +11,16 @@ import (
 // annotationJournal of the hub's Secret names the journal that the hub's leases are in.
 const annotationJournal = "shoal.dev/journal"
 
+// NotedJournal returns what [SwapJournal] noted last; empty if nothing was. The client must not read from a cache.
+func NotedJournal(ctx context.Context, c client.Client, namespace string) (string, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: HubSecretName}
+	var secret corev1.Secret
+	if err := c.Get(ctx, key, &secret); err != nil {
+		return "", fmt.Errorf("read Secret %s: %w", key, err)
+	}
+	return secret.Annotations[annotationJournal], nil
+}
+
 // SwapJournal notes in the hub's Secret which journal its leases are in from now on, and returns the one before; empty
 // if none was noted. The client must not read from a cache.
 func SwapJournal(ctx context.Context, c client.Client, namespace, journal string) (before string, err error) {

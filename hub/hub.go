@@ -183,6 +183,7 @@ func (h *hub) elect(ctx context.Context) error {
 	}
 	h.stages.start(ctx, "election", run)
 	h.standsBy.Store(true)
+	defer h.standsBy.Store(false)
 	return h.stages.await(ctx, won)
 }
 

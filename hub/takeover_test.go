@@ -150,11 +150,11 @@ func (s *several) acquire(r *running, request string) string {
 	var id string
 	eventually(s.t, "a lease is granted", func() string {
 		status, _, body := s.post(r, "/v1/leases", map[string]string{"fleet": s.namespace + "/news", "target": "www.example.com", "requestId": request})
-		var answer struct{ Leases []struct{ ID string } }
+		var answer struct{ Leases []struct{ LeaseID string } }
 		if status != http.StatusOK || json.Unmarshal([]byte(body), &answer) != nil || len(answer.Leases) != 1 {
 			return fmt.Sprint(status, " ", body)
 		}
-		id = answer.Leases[0].ID
+		id = answer.Leases[0].LeaseID
 		return ""
 	})
 	return id

@@ -58,7 +58,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	}
 	s.args = []string{
 		"--bind", host, "--port", port, "--unixsocket", s.Address, "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always",
-		"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--enable-debug-command", "yes",
+		"--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0", "--replica-announce-ip", host, "--repl-ping-replica-period", "1", "--enable-debug-command", "yes",
 	}
 	for i := 0; i+1 < len(settings); i += 2 {
 		s.args = append(s.args, "--"+settings[i], settings[i+1])
@@ -185,18 +185,14 @@ func (s *Server) Follow(primary *Server) {
 		s.tb.Fatal(err)
 	}
 	s.Must("REPLICAOF", host, port)
-	tick := wall.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for range 1000 {
+	s.poll("the replica does not connect", func() bool {
 		role, err := s.Do("ROLE").ToArray()
-		if err == nil && len(role) == 5 {
-			if state, _ := role[3].ToString(); state == "connected" {
-				return
-			}
+		if err != nil || len(role) != 5 {
+			return false
 		}
-		<-tick.C()
-	}
-	s.tb.Fatal("the replica does not connect")
+		state, err := role[3].ToString()
+		return err == nil && state == "connected"
+	})
 }
 
 // Port is that of the TCP address.

@@ -64,12 +64,13 @@ func TestRestartedHubGrantsAtOnce(t *testing.T) {
 
 	// What the earlier hub would have written if a member had reported a proxy, and somebody had leased it.
 	left := inJournal(t, directory, id.UID(), func(step func(lease.Command) lease.Result) lease.Lease {
-		step(lease.Touch{ID: member}) // the hub may have stopped before it wrote down the member
+		step(lease.SetMember{ID: member}) // that hub has never heard from it, and may have written so
 		step(lease.UpsertProxy{Proxy: lease.Proxy{
 			UID: lease.ProxyUID("px-" + namespace), Fleet: fleetID, Member: member, Name: "news-1", Ready: true,
 			Exits:     []netip.Addr{netip.MustParseAddr("203.0.113.9")},
 			Endpoints: []lease.Endpoint{{Network: "HostPort", Host: "198.51.100.7", Port: 21007}},
 		}})
+		step(lease.Touch{ID: member})
 		return step(lease.Acquire{Principal: "somebody", Fleet: fleetID}).(lease.Granted).Leases[0]
 	})
 

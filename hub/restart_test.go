@@ -91,9 +91,9 @@ func TestRestartedHubGrantsAtOnce(t *testing.T) {
 	}
 	status, body = get(t, "https://"+second.leases+"/v1/proxies?fleet="+string(fleetID), roots, http.Header{"Authorization": {"Bearer " + text.Reveal()}})
 	var page struct {
-		Proxies []struct{ Leases int }
+		Proxies []struct{ Leased int }
 	}
-	if err := json.Unmarshal([]byte(body), &page); status != http.StatusOK || err != nil || len(page.Proxies) != 1 || page.Proxies[0].Leases != 2 {
+	if err := json.Unmarshal([]byte(body), &page); status != http.StatusOK || err != nil || len(page.Proxies) != 1 || page.Proxies[0].Leased != 2 {
 		t.Errorf("of the proxy it says %d %s, want the lease from before and the one of now", status, body)
 	}
 	for _, name := range []string{"shoal_journal_append_seconds_count", "shoal_journal_read_only 0", "shoal_journal_reserve_bytes", "shoal_journal_disk_bytes"} {

@@ -7,7 +7,7 @@ import (
 )
 
 // Condense makes a snapshot: it reads the records of a journal from load, in their order, and hands what they came to
-// to emit. It stops at the first error of either and returns it. It takes as long as a replay and the memory of a second
+// into emit. It stops at the first error of either and returns it. It takes as long as a replay and the memory of a second
 // engine, on whatever goroutine it is called.
 type Condense func(load func(yield func(lease.Record) error) error, emit func(lease.Record) error) error
 

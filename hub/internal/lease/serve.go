@@ -9,7 +9,7 @@ import (
 // settle serves those who wait with what came free. After it nobody waits who
 // could be served, so whoever asks next overtakes nobody.
 func (e *Engine) settle(out *Output) {
-	for i := 0; i < len(e.unsettled); i++ { // a grant can add to them
+	for i := 0; i < len(e.unsettled); i++ { //nolint:intrange // a grant can add to them
 		r := e.unsettled[i]
 		r.listed = false
 		if r.fleet.room == r {

@@ -90,7 +90,7 @@ func TestWaitOfCallerWhoLeft(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			h.callAndLeave(t, ctx, p)
+			h.callAndLeave(ctx, t, p)
 		}()
 		h.until(t, 1)
 		hangUp()
@@ -100,7 +100,7 @@ func TestWaitOfCallerWhoLeft(t *testing.T) {
 }
 
 // callAndLeave makes a call that waits until the context ends.
-func (h *hub) callAndLeave(t *testing.T, ctx context.Context, p protocol) {
+func (h *hub) callAndLeave(ctx context.Context, t *testing.T, p protocol) {
 	var path string
 	var through *http.Client
 	switch p := p.(type) {

@@ -148,7 +148,7 @@ func BenchmarkJournalReplay(b *testing.B) {
 		perLease := (heap() - base - perProxy*benchProxies) / benchLeases
 		logged := (w.journal.db.Metrics().DiskSpaceUsage() - onDisk) / benchLeases
 		mustClose(b, w.journal)
-		w = nil
+		w = nil //nolint:wastedassign // its memory is not to be counted
 
 		j, engine, fromLog := restart(b, opts)
 		quiet := appends(b, j, time.After(5*time.Second))
@@ -163,7 +163,7 @@ func BenchmarkJournalReplay(b *testing.B) {
 		kept := j.head.Snapshot
 		mustClose(b, j)
 		runtime.KeepAlive(engine)
-		engine = nil
+		engine = nil //nolint:wastedassign // its memory is not to be counted
 
 		j, engine, fromSnapshot := restart(b, opts)
 		b.Logf("restart from the log %+v, from a snapshot of %d records %+v", fromLog, kept, fromSnapshot)
@@ -186,7 +186,7 @@ func BenchmarkJournalReplay(b *testing.B) {
 	}
 }
 
-// appends appends one batch after the other until done, and returns how long
+// appends adds one batch after the other until done, and returns how long
 // each took, in order of that.
 func appends[T any](b *testing.B, j *Journal, done <-chan T) []time.Duration {
 	b.Helper()

@@ -355,7 +355,7 @@ func (h *hub) serveLeases(ctx context.Context) error {
 		Authenticator: callers(gate, log),
 		Signer:        signer,
 		Owners:        ownersOf(h.owners),
-		Revoked:       h.keys.Refresh,
+		Revoked:       func() { h.keys.Refresh() }, // made with the sessions, before any call is served
 		Notices:       h.keeper,
 		Serving:       h.ready.Load,
 		Clock:         h.Clock,

@@ -23,11 +23,31 @@ func TestYield(t *testing.T) {
 		for _, perLease := range []int{1, 50} {
 			t.Run(fmt.Sprintf("%s/%d", set.name, perLease), func(t *testing.T) {
 				t.Parallel()
-				w := newYieldWorld(set, 6*time.Hour, 1)
+				w := newYieldWorld(set, 2*time.Hour, 1)
 				newYieldPaced(w, perLease).run()
 				judgeYield(t, w)
 			})
 		}
+	}
+}
+
+// TestYieldOverARestart replaces the engine by one that replays its journal, at half time: what was learnt is not learnt
+// again by being banned, nor forgotten.
+func TestYieldOverARestart(t *testing.T) {
+	t.Parallel()
+	const half = time.Hour
+	w := newYieldWorld(yieldSettings[0], 2*half, 1)
+	p := newYieldPaced(w, 1)
+	w.after(half, func() {
+		if err := p.restart(); err != nil {
+			t.Error(err)
+		}
+		p.acquire()
+	})
+	p.run()
+	judgeYield(t, w)
+	if after := w.yield(half, 2*half); after < yieldBar {
+		t.Errorf("%.3f of the ideal in the hour after the restart, want %.2f", after, yieldBar)
 	}
 }
 

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"container/heap"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -296,7 +297,8 @@ func (p *yieldPaced) step(cmd Command) (Result, *Refusal) {
 	out, err := p.engine.Step(p.start.Add(p.w.now), cmd)
 	p.journal = append(p.journal, out.Records...)
 	if err != nil {
-		return nil, err.(*Refusal)
+		refusal, _ := errors.AsType[*Refusal](err) // Step gives no other error
+		return nil, refusal
 	}
 	return out.Result, nil
 }

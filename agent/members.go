@@ -173,7 +173,7 @@ func (w *crew) cluster(k *clusters.Cluster) engage.Candidate {
 	return engage.Candidate{
 		Kinds: watched(),
 		Open: func(ctx context.Context) (cluster.Cluster, error) {
-			uid, err := engage.Preflight(ctx, k.Config, engage.Flight{Namespace: k.Namespace, External: !k.Ceiling.NoExternal})
+			uid, err := engage.Preflight(ctx, k.Config, engage.Flight{Namespace: k.Namespace, External: !k.NoExternal})
 			if err != nil {
 				return nil, err
 			}

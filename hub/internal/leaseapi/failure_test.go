@@ -100,18 +100,28 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestCallerTimesOut: a deadline is the caller's, so it is no outage of the hub.
+// TestCallerTimesOut: a deadline is the caller's, so it is no outage of the hub, also where the keeper stops meanwhile.
 func TestCallerTimesOut(t *testing.T) {
-	h := newHub(t, dials{wrap: func(leaseapi.Keeper) leaseapi.Keeper {
-		return keeperFunc(func(ctx context.Context, _ lease.Command) (lease.Result, error) {
-			<-ctx.Done()
-			return nil, fmt.Errorf("the keeper is busy: %w", context.Cause(ctx))
+	for name, told := range map[string]func(context.Context) error{
+		"Busy":    func(ctx context.Context) error { return fmt.Errorf("the keeper is busy: %w", context.Cause(ctx)) },
+		"Stopped": func(context.Context) error { return &keeper.Unavailable{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t, dials{wrap: func(leaseapi.Keeper) leaseapi.Keeper {
+				return keeperFunc(func(ctx context.Context, _ lease.Command) (lease.Result, error) {
+					<-ctx.Done()
+					return nil, told(ctx)
+				})
+			}})
+			answer, text := h.send(t, h.http1, "POST", "/shoal.lease.v1.LeaseService/Acquire", newsToken,
+				http.Header{"Content-Type": {"application/json"}, "Connect-Timeout-Ms": {"20"}}, []byte(`{"fleet":"crawl/news"}`))
+			if p := connectProblem(t, answer, text); p.Code != "deadline_exceeded" || !strings.Contains(p.Message, "requestId") {
+				t.Errorf("got %s, want deadline_exceeded and what to do", text)
+			}
+			if strings.Contains(h.log.String(), "a call failed") {
+				t.Errorf("the log speaks of a failure of the hub's: %s", h.log)
+			}
 		})
-	}})
-	answer, text := h.send(t, h.http1, "POST", "/shoal.lease.v1.LeaseService/Acquire", newsToken,
-		http.Header{"Content-Type": {"application/json"}, "Connect-Timeout-Ms": {"20"}}, []byte(`{"fleet":"crawl/news"}`))
-	if p := connectProblem(t, answer, text); p.Code != "deadline_exceeded" || !strings.Contains(p.Message, "requestId") {
-		t.Errorf("got %s, want deadline_exceeded and what to do", text)
 	}
 }
 

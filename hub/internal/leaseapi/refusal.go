@@ -25,7 +25,8 @@ func (s *service) refused(ctx context.Context, err error) error {
 	case errors.As(err, &refusal):
 		return translate(refusal)
 	case ctx.Err() != nil:
-		return err // the interceptor knows what to say
+		// Whatever else went wrong, a keeper that stops under a caller who leaves: the interceptor knows what to say.
+		return ctx.Err()
 	case errors.Is(err, errWaitEnded):
 		return fault.New(leasev1.Refusal_UNAVAILABLE, "this hub is stopping, or its clock stands still, so the wait for a lease has ended; try again",
 			fault.Details{RetryAfter: time.Second})
